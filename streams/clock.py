@@ -1,0 +1,40 @@
+"""A node's clock against the broker's: how far it is off, and what its times mean."""
+
+from msgspec import Struct
+
+SKEW_MEMORY = 100
+"""Messages over which a node's skew is the least seen."""
+
+STEADY_MS = 5_000
+"""A shift stays as it is until the estimate moves by more than this, so that jitter in transport
+does not move samples between windows."""
+
+
+class AheadOfBrokerError(Exception):
+    """A sample lies further ahead of its append time than the tolerance, even when shifted."""
+
+
+class ClockState(Struct):
+    """What is known of one node's clock."""
+
+    skews_ms: list[int] = []
+    shift_ms: int = 0
+
+
+def effective_ms(state: ClockState, observed_ms: int, append_ms: int, tolerance_ms: int) -> int:
+    """The time of a sample on the broker's clock, milliseconds; learns the node's skew.
+
+    Raises AheadOfBrokerError for a sample that no shift can explain.
+    """
+    state.skews_ms.append(append_ms - observed_ms)
+    if len(state.skews_ms) > SKEW_MEMORY:
+        del state.skews_ms[0]
+    skew = min(state.skews_ms)
+    wanted = skew if abs(skew) > tolerance_ms else 0
+    if abs(wanted - state.shift_ms) > STEADY_MS:
+        state.shift_ms = wanted
+    effective = observed_ms + state.shift_ms
+    if effective - append_ms > tolerance_ms:
+        ahead = (effective - append_ms) / 1000
+        raise AheadOfBrokerError(f"observed {ahead:.0f} s ahead of the broker's clock")
+    return effective

@@ -1,0 +1,151 @@
+"""Who holds each device: the join of a sample's devices with the pods of its time."""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from schemas.parameters import seconds
+from streams.windows import Reading, plausible_amount, plausible_percent
+
+if TYPE_CHECKING:
+    from schemas.pods import Pod
+    from schemas.telemetry import DeviceSample
+    from schemas.wire import CapacityType, Measure, Quality
+
+NOTHING_HELD_BYTES = 64 * 2**20
+"""Below this no process can be computing, whatever utilisation the card shows."""
+
+STANDBY = "gpuvigil/standby"
+STARTING_GRACE = "gpuvigil/starting-grace"
+WORKLOAD_CLASS = "gpuvigil/class"
+
+
+class Holder(Struct, frozen=True):
+    """One user of a device: a pod, or nobody known."""
+
+    pod: "Pod | None"
+    container: str | None
+    sharers: int
+    """How many pods hold the device."""
+    allocated: bool
+    """False where the pods are known and none holds the device."""
+    quality: "Quality"
+    capacity_type: "CapacityType | None" = None
+
+
+WorkloadKey = tuple[str | None, str | None, str]
+"""(namespace, kind, name); a device whose pods are not known is (None, None, uuid)."""
+
+
+def workload_key(pod: "Pod | None", device_uuid: str) -> WorkloadKey:
+    """The workload that a series belongs to; a pod without a controller is its own."""
+    if pod is None:
+        return (None, None, device_uuid)
+    if pod.workload is None:
+        return (pod.namespace, "Pod", pod.name)
+    return (pod.namespace, pod.workload.kind, pod.workload.name)
+
+
+def is_standby(pod: "Pod") -> bool:
+    return pod.annotations.get(STANDBY, "").lower() == "true"
+
+
+def is_notebook(pod: "Pod") -> bool:
+    kind = pod.workload.kind if pod.workload else ""
+    return kind == "Notebook" or pod.annotations.get(WORKLOAD_CLASS) == "notebook"
+
+
+def starting_grace_seconds(pod: "Pod") -> float | None:
+    """Seconds that the annotation allows; None where there is none or it is no duration."""
+    text = pod.annotations.get(STARTING_GRACE)
+    if text is None:
+        return None
+    try:
+        grace = seconds(text)
+    except ValueError:
+        return None
+    return grace if isinstance(grace, float) and 0 < grace <= 7 * 86400 else None
+
+
+def holders_by_device(pods: "dict[str, Pod]", capacity: "CapacityType | None") -> dict[
+    str, tuple[Holder, ...]
+]:
+    """For each allocated device its holders, ordered by pod uid."""
+    held: dict[str, dict[str, tuple[Pod, str | None]]] = {}
+    for uid in sorted(pods):
+        for allocation in pods[uid].allocations:
+            users = held.setdefault(allocation.device_uuid, {})
+            users[uid] = (pods[uid], allocation.container)
+    return {
+        uuid: tuple(
+            Holder(pod, container, len(users), allocated=True, quality=pod.quality,
+                   capacity_type=capacity)
+            for pod, container in users.values()
+        )
+        for uuid, users in held.items()
+    }
+
+
+def device_reading(device: "DeviceSample", *, use_known: bool) -> Reading:
+    """What a device itself says, for its only holder; implausible values are None."""
+    measure, use = _preferred(device) if use_known else (None, None)
+    util = plausible_percent(device.gpu_util_percent)
+    if _works_on_nothing(device, util):
+        measure = use = util = None
+    activity = plausible_percent(device.dram_active_percent)
+    if activity is None:
+        activity = plausible_percent(device.memory_controller_percent)
+    return Reading(
+        measure=measure,
+        use_percent=use,
+        gpu_util_percent=util if use_known else None,
+        memory_activity_percent=activity,
+        memory_used_bytes=device.memory_used_bytes,
+        power_watts=plausible_amount(device.power_watts),
+        link_bytes_per_second=_link(device),
+    )
+
+
+def pod_reading(device: "DeviceSample", pod_uid: str, *, use_known: bool) -> Reading:
+    """What a pod uses of a shared device, by its processes; unknown where none could be seen."""
+    own = [process for process in device.processes if process.pod_uid == pod_uid]
+    use: float | None = None
+    memory: int | None = None
+    if own or device.processes_complete:
+        shares = [plausible_percent(process.sm_percent) for process in own]
+        if use_known and None not in shares:
+            use = min(100.0, sum(share for share in shares if share is not None))
+        sizes = [process.memory_used_bytes for process in own]
+        if None not in sizes:
+            memory = sum(size for size in sizes if size is not None)
+    return Reading("gpu_util" if use is not None else None, use, None, None, memory, None, None)
+
+
+def _preferred(device: "DeviceSample") -> "tuple[Measure | None, float | None]":
+    active = plausible_percent(device.sm_active_percent)
+    if active is not None:
+        return "sm_active", active
+    engine = plausible_percent(device.gr_engine_active_percent)
+    if engine is not None:
+        return "gr_engine_active", engine
+    util = plausible_percent(device.gpu_util_percent)
+    return ("gpu_util", util) if util is not None else (None, None)
+
+
+def _works_on_nothing(device: "DeviceSample", util: float | None) -> bool:
+    """High use with no process and no memory is a fault of the counter, not work."""
+    used = device.memory_used_bytes
+    busy = util is not None and util > 1
+    return busy and used is not None and used < NOTHING_HELD_BYTES and not device.processes
+
+
+def _link(device: "DeviceSample") -> float | None:
+    rates = [
+        rate
+        for rate in (
+            plausible_amount(device.pcie_bytes_per_second),
+            plausible_amount(device.nvlink_bytes_per_second),
+        )
+        if rate is not None
+    ]
+    return sum(rates) if rates else None

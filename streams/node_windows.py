@@ -1,0 +1,255 @@
+"""The windows of one node: covered samples become series, series become workloads' windows."""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from schemas import hot
+from schemas.hot import struct_of
+from schemas.telemetry import DeviceSample as DeviceSampleModel
+from streams.holders import (
+    Holder,
+    WorkloadKey,
+    device_reading,
+    holders_by_device,
+    is_notebook,
+    is_standby,
+    pod_reading,
+    starting_grace_seconds,
+    workload_key,
+)
+from streams.windows import WINDOW_MS, Reading, Series
+
+if TYPE_CHECKING:
+    from schemas.pods import Pod
+    from schemas.telemetry import DeviceSample, NodeTelemetry
+    from schemas.windows import EndReason, SeriesEnd, SeriesWindow, WorkloadWindow
+    from streams.join import PodState
+else:
+    DeviceSample = struct_of(DeviceSampleModel)
+    SeriesEnd = hot.SeriesEnd
+    WorkloadWindow = hot.WorkloadWindow
+
+DRIVER_SETTLES_MS = 60_000
+"""Utilisation in the first minute after the driver loads says nothing."""
+
+IDLE_POWER_RISE = 0.02
+"""Part of the distance by which the learned idle power follows a higher reading, per window."""
+
+IDLE_PERCENT = 1.0
+"""Utilisation up to which a card counts as doing nothing when its idle power is learned."""
+
+
+class Ended(Struct):
+    """A series that ended, with the workload it belonged to."""
+
+    workload: WorkloadKey
+    end: SeriesEnd
+
+
+class WindowsState(Struct):
+    """The window in progress, the finished ones not taken yet, and what is known of each card."""
+
+    start_ms: int | None = None
+    """Start of the window in progress."""
+    series: dict[str, Series] = {}
+    """By `device uuid` or `device uuid|pod uid`."""
+    live: dict[str, WorkloadKey] = {}
+    """The series of allocated devices in the newest sample."""
+    devices: dict[str, DeviceSample] = {}
+    """The newest sample of each device, without its processes' weight in the sums."""
+    idle_watts: dict[str, float] = {}
+    closed: dict[int, list[WorkloadWindow]] = {}
+    ended: list[Ended] = []
+
+
+class NodeWindows:
+    """Sums the samples of one node, which come in the order of their times."""
+
+    def __init__(self, cluster: str, node: str, state: WindowsState, pods: "PodState") -> None:
+        self.state = state
+        self._cluster = cluster
+        self._node = node
+        self._pods = pods
+        self._holders: dict[str, tuple[Holder, ...]] = {}
+        self._generation = -1
+
+    def cover(self, sample: "NodeTelemetry", start_ms: int, end_ms: int) -> None:
+        """Count a sample for the time from `start_ms` to `end_ms`."""
+        self._refresh_holders(sample)
+        rows = self._rows(sample, start_ms)
+        at = start_ms
+        while at < end_ms:
+            window = at - at % WINDOW_MS
+            self._turn_to(window)
+            upto = min(end_ms, window + WINDOW_MS)
+            for key, quality, reading in rows:
+                series = self.state.series.get(key)
+                if series is None:
+                    series = self.state.series[key] = Series(quality=quality)
+                series.add(reading, upto - at, sample.interval_seconds)
+            at = upto
+
+    def close(self) -> None:
+        """End the window in progress and keep it for the partition to take."""
+        state = self.state
+        if state.start_ms is None:
+            return
+        grouped: dict[WorkloadKey, list[SeriesWindow]] = {}
+        pods: dict[WorkloadKey, list[Pod]] = {}
+        for key, series in state.series.items():
+            self._close_series(key, series, grouped, pods)
+        if grouped:
+            state.closed[state.start_ms] = [
+                self._workload(key, tuple(windows), pods.get(key, []))
+                for key, windows in sorted(grouped.items(), key=lambda item: str(item[0]))
+            ]
+        state.series, state.start_ms = {}, None
+
+    def take(self, start_ms: int) -> "list[WorkloadWindow]":
+        """The node's part of a window, with the series that have ended since the last one."""
+        workloads = self.state.closed.pop(start_ms, [])
+        ended, self.state.ended = self.state.ended, []
+        if not ended:
+            return workloads
+        ends: dict[WorkloadKey, list[SeriesEnd]] = {}
+        for one in ended:
+            ends.setdefault(one.workload, []).append(one.end)
+        return workloads + [
+            hot.WorkloadWindow(
+                cluster=self._cluster, namespace=key[0], kind=key[1], name=key[2], ended=tuple(all_)
+            )
+            for key, all_ in ends.items()
+        ]
+
+    def end_all(self, reason: "EndReason") -> None:
+        """Every series of the node ends."""
+        for key, workload in self.state.live.items():
+            self._end(key, workload, reason)
+        self.state.live = {}
+
+    def _turn_to(self, window: int) -> None:
+        if self.state.start_ms is None:
+            self.state.start_ms = window
+        elif window > self.state.start_ms:
+            self.close()
+            self.state.start_ms = window
+
+    def _refresh_holders(self, sample: "NodeTelemetry") -> None:
+        if self._generation != self._pods.generation:
+            self._holders = holders_by_device(self._pods.pods, sample.capacity_type)
+            self._generation = self._pods.generation
+
+    def _holders_of(self, device: "DeviceSample", sample: "NodeTelemetry") -> tuple[Holder, ...]:
+        """Holders of a device; one without a pod where the pods are unknown or hold it not."""
+        known = self._pods.known or sample.pod_version is not None
+        nobody = Holder(None, None, 1, allocated=not known, quality="exact",
+                        capacity_type=sample.capacity_type)
+        return self._holders.get(device.uuid, (nobody,)) if known else (nobody,)
+
+    def _rows(self, sample: "NodeTelemetry", at_ms: int) -> list[tuple[str, str, Reading]]:
+        """Each series of a sample with its reading; notes which series have ended."""
+        loaded = sample.driver_loaded_at_ms
+        use_known = loaded is None or not 0 <= at_ms - loaded < DRIVER_SETTLES_MS
+        rows: list[tuple[str, str, Reading]] = []
+        live: dict[str, WorkloadKey] = {}
+        devices: dict[str, DeviceSample] = {}
+        for device in sample.devices:
+            devices[device.uuid] = device
+            for holder in self._holders_of(device, sample):
+                pod, key, quality = holder.pod, device.uuid, holder.quality
+                if pod is None or holder.sharers == 1:
+                    reading = device_reading(device, use_known=use_known)
+                else:
+                    reading = pod_reading(device, pod.uid, use_known=use_known)
+                if pod is not None:
+                    key = f"{device.uuid}|{pod.uid}"
+                if holder.allocated:
+                    live[key] = workload_key(pod, device.uuid)
+                rows.append((key, quality, reading))
+        self._note_ends(live, devices)
+        self.state.devices = devices
+        return rows
+
+    def _note_ends(self, live: dict[str, WorkloadKey], devices: "dict[str, DeviceSample]") -> None:
+        before = self.state.live
+        if live.keys() == before.keys():
+            return
+        for key, workload in before.items():
+            if key in live:
+                continue
+            device, _, pod = key.partition("|")
+            if pod and pod not in self._pods.pods:
+                self._end(key, workload, "pod deleted")
+            else:
+                reason = "not allocated" if device in devices else "device removed"
+                self._end(key, workload, reason)
+        self.state.live = live
+
+    def _end(self, key: str, workload: WorkloadKey, reason: "EndReason") -> None:
+        device, _, pod = key.partition("|")
+        end = hot.SeriesEnd(
+            node=self._node, device_uuid=device, pod_uid=pod or None, reason=reason
+        )
+        self.state.ended.append(Ended(workload, end))
+
+    def _close_series(
+        self,
+        key: str,
+        series: Series,
+        grouped: "dict[WorkloadKey, list[SeriesWindow]]",
+        pods: "dict[WorkloadKey, list[Pod]]",
+    ) -> None:
+        uuid, _, pod_uid = key.partition("|")
+        device = self.state.devices.get(uuid)
+        if device is None:
+            return
+        self._learn_idle_power(uuid, series)
+        holder = self._holder_for(uuid, pod_uid)
+        if holder is None or not holder.allocated:
+            return
+        workload = workload_key(holder.pod, uuid)
+        window = series.close(self._node, device, holder, self.state.idle_watts.get(uuid))
+        grouped.setdefault(workload, []).append(window)
+        if holder.pod is not None:
+            pods.setdefault(workload, []).append(holder.pod)
+
+    def _holder_for(self, uuid: str, pod_uid: str) -> Holder | None:
+        """The holder of a series as the pods are now; None if it has ended meanwhile."""
+        if not pod_uid:
+            return Holder(None, None, 1, allocated=not self._pods.known, quality="exact")
+        for holder in self._holders.get(uuid, ()):
+            if holder.pod is not None and holder.pod.uid == pod_uid:
+                return holder
+        return None
+
+    def _learn_idle_power(self, uuid: str, series: Series) -> None:
+        """A card's least draw while nothing runs on it; follows a higher one slowly."""
+        quiet = series.util_ms and series.util_sum / series.util_ms <= IDLE_PERCENT
+        still = series.use_max is not None and series.use_max <= IDLE_PERCENT
+        if not (quiet and still and series.power_ms):
+            return
+        power = series.power_sum / series.power_ms
+        known = self.state.idle_watts.get(uuid)
+        if known is None or power < known:
+            self.state.idle_watts[uuid] = power
+        else:
+            self.state.idle_watts[uuid] = known + IDLE_POWER_RISE * (power - known)
+
+    def _workload(
+        self, key: WorkloadKey, series: "tuple[SeriesWindow, ...]", pods: "list[Pod]"
+    ) -> "WorkloadWindow":
+        starts = [pod.started_at_ms for pod in pods if pod.started_at_ms is not None]
+        graces = [grace for pod in pods if (grace := starting_grace_seconds(pod)) is not None]
+        return hot.WorkloadWindow(
+            cluster=self._cluster,
+            namespace=key[0],
+            kind=key[1],
+            name=key[2],
+            owner=next((pod.owner for pod in pods if pod.owner), None),
+            standby=bool(pods) and all(is_standby(pod) for pod in pods),
+            notebook=any(is_notebook(pod) for pod in pods),
+            started_at_ms=max(starts, default=None),
+            starting_grace_seconds=max(graces, default=None),
+            series=series,
+        )
