@@ -5,13 +5,9 @@ disk was full.  What can be read is passed on, what cannot is counted; only a fi
 can be made is an error.
 """
 
-import csv
-import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from statistics import median
@@ -19,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from producers.cells import TEXT_LENGTH_MAX
 from producers.columns import SUGGESTED_COLUMNS, Layout, RecordingError, is_header
+from producers.rows import Row, fitted, opened, read_rows
 from schemas import telemetry
 from schemas.hot import struct_of
 
@@ -30,7 +27,6 @@ else:
 __all__ = ["Recording", "RecordingError"]
 
 BOOT_ID = "recording"
-LINE_LENGTH_MAX = 65_536
 HEADER_SOUGHT_IN_ROWS = 20
 INTERVAL_FROM_SCRAPES = 50
 INTERVAL_OF_A_LONE_SCRAPE_SECONDS = 1.0
@@ -41,13 +37,9 @@ SCRAPE_SPAN_MS = 2_000
 DEVICES_MAX = 1024
 
 BEFORE_HEADER = "before the header"
-CUT_OFF = "cut off at the end of the file"
 NO_TIME = "no readable time"
 HEADER = "header amid the rows"
-TOO_LONG = "line too long"
 WRONG_WIDTH = "wrong number of columns"
-
-Row = list[str]
 
 
 @dataclass(slots=True)
@@ -69,12 +61,12 @@ class _Scrape:
 class Recording:
     """A log file as a source of telemetry.
 
-    `node` is the file's name without its ending unless given.  A device is known by its uuid.  Where
-    the log has none it is `<file stem>/<index>`, else `<file stem>/<PCI bus id>`, and without these
+    `node` is the file's name without its ending unless given.  A device is known by its uuid; in a
+    log without, it is `<file stem>/<index>`, else `<file stem>/<PCI bus id>`, and without these
     `<file stem>/<place among the rows of the same time>`: the same in each reading of the file.
 
-    `columns` names the columns of a file without header (a list, or one string with
-    commas) and overrides a header.
+    `columns` names the columns of a file without header (a list, or one string with commas) and
+    overrides a header.
 
     The first rows are read at once: RecordingError if the file or its layout is not usable.
     """
@@ -109,7 +101,7 @@ class Recording:
         """
         self.skipped_rows.clear()
         self.unusable_values.clear()
-        with self._opened() as file:
+        with opened(self.path) as file:
             scrapes = self._scrapes(file)
             first = list(islice(scrapes, INTERVAL_FROM_SCRAPES))
             if not first:
@@ -135,8 +127,8 @@ class Recording:
         scrape: _Scrape | None = None
         for layout, time_ms, row in self._readings(file):
             known = layout.device(row)
-            same_time = scrape is not None and scrape.time_ms == time_ms
-            device = known or f"{self._stem}/{len(scrape.rows) if scrape and same_time else 0}"
+            place = len(scrape.rows) if scrape is not None and scrape.time_ms == time_ms else 0
+            device = known or f"{self._stem}/{place}"
             if scrape is None or not scrape.takes(time_ms, device):
                 if scrape is not None:
                     yield scrape
@@ -149,12 +141,12 @@ class Recording:
     def _readings(self, file: TextIO) -> Iterator[tuple[Layout, int, Row]]:
         """Yield the rows that have a time, with it and the layout that holds for them."""
         layout = self._layout
-        for number, row in enumerate(self._rows(file)):
+        for number, row in enumerate(read_rows(file, self.skipped_rows)):
             if number < self._first_row:
                 if number < self._first_row - 1:
                     self.skipped_rows[BEFORE_HEADER] += 1
                 continue
-            whole = _fitted(row, layout.width)
+            whole = fitted(row, layout.width)
             time_ms = None if whole is None else layout.time_ms(whole)
             if whole is None or time_ms is None:
                 layout = self._layout_after(row, layout)
@@ -164,7 +156,7 @@ class Recording:
     def _layout_after(self, row: Row, layout: Layout) -> Layout:
         """Count a row that is no reading; a header amid the rows (`>> log`) begins a new layout."""
         header = self._layout_of(row) if is_header(row) else None
-        fits = _fitted(row, layout.width) is not None
+        fits = fitted(row, layout.width) is not None
         self.skipped_rows[HEADER if header else NO_TIME if fits else WRONG_WIDTH] += 1
         if header is None or self._columns is not None or header.headings == layout.headings:
             return layout
@@ -176,27 +168,6 @@ class Recording:
         except RecordingError:
             return None
 
-    def _rows(self, file: TextIO) -> Iterator[Row]:
-        """Split lines into cells.  No cell spans lines: a stray quote costs its own line only."""
-        before: Row = []
-        for line in self._lines(file):
-            row = next(csv.reader((line,), skipinitialspace=True))
-            if not line.endswith("\n") and _is_cut_off(row, before):
-                self.skipped_rows[CUT_OFF] += 1
-                return
-            before = row
-            yield row
-
-    def _lines(self, file: TextIO) -> Iterator[str]:
-        whole = True
-        for line in iter(partial(file.readline, LINE_LENGTH_MAX), ""):
-            begins, whole = whole, line.endswith("\n")
-            if begins and (whole or len(line) < LINE_LENGTH_MAX):
-                if not line.isspace():
-                    yield line
-            elif begins:
-                self.skipped_rows[TOO_LONG] += 1
-
     def _name(self, text: str) -> str:
         """Make a name that a message can carry; a file's name may hold bytes that are no text."""
         if len(text) > TEXT_LENGTH_MAX:
@@ -207,8 +178,8 @@ class Recording:
         return text.encode("utf-8", "replace").decode("utf-8")
 
     def _find_layout(self) -> Layout:
-        with self._opened() as file:
-            rows = list(islice(self._rows(file), HEADER_SOUGHT_IN_ROWS))
+        with opened(self.path) as file:
+            rows = list(islice(read_rows(file, self.skipped_rows), HEADER_SOUGHT_IN_ROWS))
         if not rows:
             raise RecordingError(
                 f"{self.path}: holds no lines; log with "
@@ -226,12 +197,12 @@ class Recording:
         if headers:
             return self._new_layout(rows[headers[0]])
         raise RecordingError(
-            f"{self.path}: no header before {', '.join(rows[0])[:120]!r}; name its "
-            f"{len(rows[0])} columns in order with --columns timestamp,utilization.gpu,..."
+            f"{self.path}: no header; the first line is {', '.join(rows[0])[:120]!r}; name its "
+            f"columns ({len(rows[0])}) in order with --columns timestamp,utilization.gpu,..."
         )
 
     def _named(self, columns: Sequence[str], rows: list[Row]) -> Layout:
-        if all(_fitted(row, len(columns)) is None for row in rows):
+        if all(fitted(row, len(columns)) is None for row in rows):
             raise RecordingError(
                 f"{self.path}: {len(columns)} columns named, but {len(rows[0])} found in "
                 f"{', '.join(rows[0])[:120]!r}; name each of them in order with --columns"
@@ -247,38 +218,6 @@ class Recording:
             f"{self.path}: no row could be read ({reasons or 'there is only a header'}); "
             "check that the columns' names and order are those of the file"
         )
-
-    @contextmanager
-    def _opened(self) -> Iterator[TextIO]:
-        try:
-            if not stat.S_ISREG(self.path.stat().st_mode):
-                raise RecordingError(f"{self.path}: not a regular file; give the path of a log")
-            with self.path.open(encoding=self._encoding(), errors="replace") as file:
-                yield file
-        except OSError as error:
-            raise RecordingError(
-                f"{self.path}: {error.strerror or error}; give the path of a log that can be read"
-            ) from error
-
-    def _encoding(self) -> str:
-        """UTF-16 is what `>` of Windows' PowerShell writes; it says so in its first bytes."""
-        with self.path.open("rb") as file:
-            return "utf-16" if file.read(2) in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
-
-
-def _fitted(row: Row, width: int) -> Row | None:
-    """Give the row if it has the width, empty cells at its end aside."""
-    if len(row) == width:
-        return row
-    return row[:width] if len(row) > width and not any(map(str.strip, row[width:])) else None
-
-
-def _is_cut_off(row: Row, before: Row) -> bool:
-    """Whether the last cell lacks the unit, or a part of the name, that the row before it had."""
-    if len(row) != len(before) or is_header(before):
-        return False
-    rest, rest_before = (cells[-1].strip().lstrip("0123456789.+- ") for cells in (row, before))
-    return len(rest) < len(rest_before)
 
 
 def _interval_seconds(scrapes: Sequence[_Scrape]) -> float:

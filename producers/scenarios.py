@@ -1,7 +1,7 @@
 """Shapes of load: what a simulated workload asks of its device, as phases over time.
 
-A shape is a generator of (seconds, Load); `Script` turns it into a function of the seconds since the
-pod began.  All chance comes from the `random.Random` that the shape is given.
+A shape is a generator of (seconds, Load); `Script` turns it into a function of the seconds since
+the pod began.  All chance comes from the `random.Random` that the shape is given.
 """
 
 import math
@@ -47,6 +47,7 @@ class Script:
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
+        self._sum = 0.0
         self._ends: list[float] = [0.0]
         self._loads: list[Load] = [Load()]
 
@@ -54,7 +55,9 @@ class Script:
         """The load `seconds` (>= 0) after the pod began."""
         while seconds >= self._ends[-1]:
             length, load = next(self._phases)
-            self._ends.append(self._ends[-1] + length)
+            self._sum += length
+            # On whole milliseconds, as the wire has them: sums of floats miss the round times.
+            self._ends.append(round(self._sum, 3))
             self._loads.append(load)
         return self._loads[bisect_right(self._ends, seconds)]
 

@@ -1,6 +1,8 @@
 """A small cluster that exists only as messages: the same bytes for the same seed."""
 
 from collections.abc import Iterator
+from heapq import merge
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from uuid import UUID
 
@@ -17,7 +19,7 @@ from producers.simulated_cards import (
     Tenant,
 )
 from producers.simulated_workloads import EXPECTED, RUNS, PodRun
-from schemas import hot, pods, wire
+from schemas import pods, telemetry, wire
 from schemas.hot import struct_of
 
 if TYPE_CHECKING:
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from schemas.wire import CapacityType, PodVersion
 else:
     DeviceAllocation = struct_of(pods.DeviceAllocation)
+    NodeTelemetry = struct_of(telemetry.NodeTelemetry)
     Pod = struct_of(pods.Pod)
+    PodEvent = struct_of(pods.PodEvent)
     WorkloadRef = struct_of(pods.WorkloadRef)
     PodVersion = struct_of(wire.PodVersion)
 
@@ -99,19 +103,26 @@ class SimulatedCluster:
     def messages(self) -> Iterator["NodeTelemetry | PodEvent"]:
         """Pod events and scrapes in the order of `observed_at_ms`, up to the duration."""
         nodes = [SimulatedNode(self, index) for index in range(len(NODES))]
+        changes = takewhile(lambda change: change.seconds < self.duration_seconds, pod_changes())
+        upcoming = next(changes, None)
+        for seconds, node in self._scrapes(nodes):
+            while upcoming is not None and upcoming.seconds <= seconds:
+                yield nodes[upcoming.node].apply(upcoming)
+                upcoming = next(changes, None)
+            yield node.scrape(seconds)
+        while upcoming is not None:
+            yield nodes[upcoming.node].apply(upcoming)
+            upcoming = next(changes, None)
+
+    def _scrapes(self, nodes: "list[SimulatedNode]") -> "Iterator[tuple[float, SimulatedNode]]":
+        """When each node is scraped, in order."""
         by_phase = sorted(nodes, key=lambda node: node.phase_seconds)
-        changes = pod_changes(self.duration_seconds)
-        upcoming = 0
-        tick = 0.0
-        while tick < self.duration_seconds:
+        for tick in count():
             for node in by_phase:
-                seconds = tick + node.phase_seconds
-                while upcoming < len(changes) and changes[upcoming].seconds <= seconds:
-                    change = changes[upcoming]
-                    yield nodes[change.node].apply(change)
-                    upcoming += 1
-                yield node.scrape(seconds)
-            tick += self.interval_seconds
+                seconds = tick * self.interval_seconds + node.phase_seconds
+                if seconds >= self.duration_seconds:
+                    return
+                yield seconds, node
 
 
 class SimulatedNode:
@@ -128,27 +139,27 @@ class SimulatedNode:
         self._devices = _devices(plan.seed, self._name, NODES[index])
         self._running: dict[str, PodRun] = {}
         self._sequence = 0
-        self._version: PodVersion | None = None
+        self._version = PodVersion(epoch=plan.start_ms, sequence=0)
+        for run in RUNS:
+            if run.node == index and run.begin_seconds == 0:
+                self._start(run)
 
     def apply(self, change: PodChange) -> "PodEvent":
         """Let pods begin or end, and tell it."""
         now_ms = self._ms(change.seconds)
-        if change.action == "deleted":
-            for run in change.runs:
+        told = change.runs
+        for run in told:
+            if change.action == "deleted":
                 self._stop(run)
-        elif change.action == "upsert":
-            for run in change.runs:
+            else:
                 self._start(run)
-        if change.action == "snapshot" or self._version is None:
-            if change.seconds == 0:
-                self._start_first()
+        if change.action == "snapshot":
             self._version = PodVersion(epoch=now_ms, sequence=0)
             told = tuple(self._running.values())
         else:
-            version = self._version
-            self._version = PodVersion(epoch=version.epoch, sequence=version.sequence + 1)
-            told = change.runs
-        return hot.PodEvent(
+            last = self._version
+            self._version = PodVersion(epoch=last.epoch, sequence=last.sequence + 1)
+        return PodEvent(
             cluster=self._plan.cluster,
             node=self._name,
             observed_at_ms=now_ms,
@@ -162,7 +173,7 @@ class SimulatedNode:
         """One message with all its devices."""
         sequence, self._sequence = self._sequence, self._sequence + 1
         plan = self._plan
-        return hot.NodeTelemetry(
+        return NodeTelemetry(
             cluster=plan.cluster,
             node=self._name,
             boot_id=self._boot_id,
@@ -178,11 +189,6 @@ class SimulatedNode:
 
     def _ms(self, seconds: float) -> int:
         return self._plan.start_ms + round(seconds * 1000)
-
-    def _start_first(self) -> None:
-        for run in RUNS:
-            if run.node == self._index and run.begin_seconds == 0:
-                self._start(run)
 
     def _start(self, run: PodRun) -> None:
         uid = self._uid(run)
@@ -220,22 +226,26 @@ class SimulatedNode:
         )
 
 
-def pod_changes(duration_seconds: float) -> list[PodChange]:
-    """Every pod event of the cluster before the duration, in order."""
-    changes = [
-        PodChange(hour * SNAPSHOT_EVERY_SECONDS, node, 2, "snapshot")
-        for node in range(len(NODES))
-        for hour in range(int(duration_seconds / SNAPSHOT_EVERY_SECONDS) + 1)
-    ]
+def pod_changes() -> Iterator[PodChange]:
+    """Every pod event of the cluster in order, without end: each hour has its snapshots."""
+    changes = []
     for run in RUNS:
         if run.begin_seconds > 0:
             changes.append(PodChange(run.begin_seconds, run.node, 1, "upsert", (run,)))
         if run.end_seconds is not None:
             changes.append(PodChange(run.end_seconds, run.node, 0, "deleted", (run,)))
-    return sorted(
-        (change for change in changes if change.seconds < duration_seconds),
-        key=lambda change: change[:3],
-    )
+    changes.sort(key=_order)
+    return merge(changes, _snapshots(), key=_order)
+
+
+def _order(change: PodChange) -> tuple[float, int, int]:
+    return change.seconds, change.node, change.rank
+
+
+def _snapshots() -> Iterator[PodChange]:
+    for hour in count():
+        for node in range(len(NODES)):
+            yield PodChange(hour * SNAPSHOT_EVERY_SECONDS, node, 2, "snapshot")
 
 
 def _devices(seed: int, node: str, plan: NodePlan) -> list[Device]:

@@ -118,6 +118,7 @@ class Card(Device):
         self._reserved_bytes = rng.randint(2, 6) * MIB
 
     def sample(self, seconds: float) -> "DeviceSample":
+        """Everything that NVML tells of such a card, and GPM where it has it."""
         model = self._model
         util, active, memory, power, held, pcie, nvlink, processes = self._sums(
             seconds, by_process=True
@@ -157,6 +158,7 @@ class MigInstance(Device):
         self._reserved_bytes = rng.randint(10, 14) * MIB
 
     def sample(self, seconds: float) -> "DeviceSample":
+        """Activity by GPM and memory, which is all that an instance has of its own."""
         util, active, memory, _, held, _, _, processes = self._sums(seconds, by_process=False)
         return DeviceSample(
             uuid=self.uuid,

@@ -29,6 +29,7 @@ class Workload:
 
     @property
     def owner(self) -> str:
+        """Name of the team that is told."""
         return f"team-{self.namespace}"
 
 
@@ -106,7 +107,7 @@ def _wasteful() -> list[PodRun]:
     """Everything that should be found."""
     hung = Workload("hung-job", "Job", "language", "busy_stalled")
     killed = 100 * MINUTE
-    rows = (
+    rows: tuple[tuple[str, str, str, int, tuple[int, ...], Shape, AlertKind], ...] = (
         ("notebook", "Notebook", "research", 4, (1,), scenarios.notebook, "idle"),
         ("idle-server", "Deployment", "serving", 3, (0,), scenarios.idle_server, "idle_held"),
         ("idle-then-used", "Deployment", "vision", 3, (1,), scenarios.idle_then_used, "idle_held"),
@@ -146,7 +147,5 @@ RUNS: tuple[PodRun, ...] = (
     *_changing(),
 )
 
-EXPECTED: dict[str, "AlertKind | None"] = {
-    run.workload.name: run.workload.expected for run in RUNS
-}
+EXPECTED: dict[str, "AlertKind | None"] = {run.workload.name: run.workload.expected for run in RUNS}
 """By workload: the only kind of alert that is right, or None."""

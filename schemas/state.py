@@ -1,8 +1,8 @@
 """A checkpoint's records: what an operator remembers under one key."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from schemas.wire import Count, Message, Text
 
@@ -28,3 +28,10 @@ class StateRecord(Message):
     tombstone: bool = False
     """True: the key has ended and `state` is None."""
     state: JsonValue = None
+
+    @model_validator(mode="after")
+    def _end_has_no_state(self) -> Self:
+        if self.tombstone and self.state is not None:
+            msg = "a tombstone holds no state"
+            raise ValueError(msg)
+        return self

@@ -35,6 +35,7 @@ class NodeState(Struct):
 
     cluster: str
     node: str
+    version: int = 1
     clock: ClockState = field(default_factory=ClockState)
     pods: PodState = field(default_factory=PodState)
     windows: WindowsState = field(default_factory=WindowsState)

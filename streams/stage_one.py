@@ -1,0 +1,340 @@
+"""Stage one: the nodes of one source partition, from telemetry and pod events to windows."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from schemas import hot
+from schemas.codec import DecodeError, Decoder, encode
+from schemas.pods import PodEvent
+from schemas.telemetry import NodeTelemetry
+from schemas.topics import PODS, TELEMETRY, WINDOWS, node_key, partition_of
+from schemas.topics import workload_key as workload_bytes
+from streams.clock import AheadOfBrokerError
+from streams.node import NodeState, NodeStream
+from streams.outputs import Output, Quarantine, WrongPartitionError, buried
+from streams.states import NewerStateError, checked_version
+from streams.windows import WINDOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from schemas.parameters import DetectorParameters
+    from schemas.windows import WorkloadWindow
+    from transport.contract import Record
+
+PARTITION_KEY = b"partition"
+NEVER = 1 << 62
+
+
+class PartitionState(Struct):
+    """What a source partition remembers beside its nodes."""
+
+    VERSION: ClassVar[int] = 1
+
+    version: int = 1
+    marked_ms: int = 0
+    """Every window that ends at or before this has been handed on."""
+    now_ms: int = 0
+    """Newest append time, or newest event time of streams whose clock is `data`."""
+    seen: dict[str, int] = {}
+    """Next offset of each topic that was not counted yet."""
+
+
+class StageOne:
+    """The operator of one source partition.  A batch in, a list of outputs out."""
+
+    def __init__(self, partition: int, partitions: int, parameters: "DetectorParameters") -> None:
+        self.partition = partition
+        self.counters: Counter[str] = Counter()
+        self.state = PartitionState()
+        self._partitions = partitions
+        self._time = parameters.time
+        self.silent_ms = round(self._time.silent_after * 1000)
+        self._gone_ms = round(self._time.gone_after * 1000)
+        self._forget_ms = round(self._time.forget_node_after * 1000)
+        self._nodes: dict[str, NodeStream] = {}
+        self._forgotten: set[str] = set()
+        self._silent: set[str] = set()
+        self._silence_due_ms = NEVER
+        self._quarantine = Quarantine()
+        self._telemetry = Decoder(NodeTelemetry, TELEMETRY)
+        self._pods = Decoder(PodEvent, PODS)
+        self._outputs: list[Output] = []
+
+    # Batches
+
+    def process(self, records: "Iterable[Record]") -> list[Output]:
+        """Take records in the order of each topic; the outputs that follow from them."""
+        for record in records:
+            self._take(record)
+        self._hand_on(self._complete_ms())
+        return self._drain()
+
+    def tick(self, now_ms: int) -> list[Output]:
+        """The partition is read to its end, and the broker's clock stands at `now_ms`."""
+        self._note_time(now_ms)
+        self._hand_on(self._complete_ms())
+        return self._drain()
+
+    def give_up_pods(self) -> list[Output]:
+        """Pod events that samples wait for are lost: they lie below the end of their topic."""
+        for node in self._nodes.values():
+            while node.waits_for_pods:
+                node.give_up_pods()
+        self._hand_on(self._complete_ms())
+        return self._drain()
+
+    @property
+    def waits_for_pods(self) -> bool:
+        return any(node.waits_for_pods for node in self._nodes.values())
+
+    def finish(self) -> list[Output]:
+        """The input has ended: every window is complete."""
+        last = self.state.marked_ms
+        for node in self._nodes.values():
+            node.flush()
+            last = max(last, *(w + WINDOW_MS for w in node.state.windows.closed), 0)
+        self._hand_on(last)
+        return self._drain()
+
+    # State
+
+    def resume_offsets(self) -> dict[str, int]:
+        """For each topic the first offset that a successor has to read."""
+        seen = self.state.seen
+        telemetry, pods = seen.get(TELEMETRY, 0), seen.get(PODS, 0)
+        for node in self._nodes.values():
+            telemetry = min(telemetry, node.resume_telemetry(telemetry))
+            pods = min(pods, node.resume_pods(pods))
+        return {TELEMETRY: telemetry, PODS: pods}
+
+    def dump(self) -> dict[bytes, bytes | None]:
+        """The state by key; None for a key that has ended."""
+        states: dict[bytes, bytes | None] = {PARTITION_KEY: msgspec.json.encode(self.state)}
+        for key, node in self._nodes.items():
+            states[key.encode()] = msgspec.json.encode(node.state)
+        states.update({key.encode(): None for key in self._forgotten})
+        self._forgotten = set()
+        return states
+
+    def load(self, states: "Mapping[bytes, bytes | None]") -> None:
+        """Take over what `dump` gave.  Raises NewerStateError for a state of a later release."""
+        for key, value in states.items():
+            if value is None:
+                continue
+            if key == PARTITION_KEY:
+                checked_version(key, value, PartitionState.VERSION)
+                self.state = msgspec.json.decode(value, type=PartitionState)
+            else:
+                checked_version(key, value, NodeState.VERSION)
+                state = msgspec.json.decode(value, type=NodeState)
+                self._nodes[key.decode()] = NodeStream(state, self._time, self.counters)
+        for key_, node in self._nodes.items():
+            if self.state.now_ms - node.state.seen_ms > self.silent_ms:
+                self._silent.add(key_)
+        self._silence_due_ms = self._next_silence()
+
+    # One record
+
+    def _take(self, record: "Record") -> None:
+        again = record.offset < self.state.seen.get(record.topic, 0)
+        if not again:
+            self.state.seen[record.topic] = record.offset + 1
+        try:
+            if record.topic == TELEMETRY:
+                self._take_sample(record, again=again)
+            else:
+                self._take_pods(record, again=again)
+        except (DecodeError, AheadOfBrokerError, WrongPartitionError) as error:
+            reason = error.reason if isinstance(error, DecodeError) else str(error)
+            if not again:
+                self._bury(record, reason)
+        except NewerStateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an operator's fault ends its key, not the worker
+            self._isolate(record, error)
+
+    def _take_sample(self, record: "Record", *, again: bool) -> None:
+        sample = self._telemetry.decode(
+            record.value, partition=record.partition, offset=record.offset, key=record.key
+        )
+        data = sample.clock == "data"
+        if not again:
+            self._note_time(sample.observed_at_ms if data else record.append_time_ms)
+        node = self._node(sample.cluster, sample.node)
+        node.add(record.offset, record.append_time_ms, sample, again=again)
+        if not again:
+            key = f"{sample.cluster}/{sample.node}"
+            self._silent.discard(key)
+            due = node.state.seen_ms + self.silent_ms
+            self._silence_due_ms = min(self._silence_due_ms, due)
+
+    def _take_pods(self, record: "Record", *, again: bool) -> None:
+        event = self._pods.decode(
+            record.value, partition=record.partition, offset=record.offset, key=record.key
+        )
+        if not again and event.clock == "host":
+            self._note_time(record.append_time_ms)
+        self._node(event.cluster, event.node).add_pods(record.offset, event)
+
+    def _node(self, cluster: str, name: str) -> NodeStream:
+        key = f"{cluster}/{name}"
+        node = self._nodes.get(key)
+        if node is None:
+            self._check_place(cluster, name)
+            state = NodeState(cluster=cluster, node=name)
+            node = self._nodes[key] = NodeStream(state, self._time, self.counters)
+            self._silent.add(key)  # until its first sample: pod events alone hold nobody up
+        return node
+
+    def _check_place(self, cluster: str, name: str) -> None:
+        place = partition_of(node_key(cluster, name), self._partitions)
+        if place != self.partition:
+            raise WrongPartitionError(
+                f"{cluster}/{name} belongs in partition {place}, not {self.partition}"
+            )
+
+    def _bury(self, record: "Record", reason: str) -> None:
+        self.counters["dead_letters"] += 1
+        self._outputs.append(buried(record, reason))
+
+    def _isolate(self, record: "Record", error: Exception) -> None:
+        """The key's operator raised: bury the message, end the key's series, start it anew."""
+        self.counters["quarantined"] += 1
+        self._bury(record, self._quarantine.note(record.append_time_ms, error))
+        key = (record.key or b"").decode(errors="replace")
+        broken = self._nodes.pop(key, None)
+        if broken is None:
+            return
+        fresh = NodeState(cluster=broken.state.cluster, node=broken.state.node)
+        broken.windows.end_all("state lost")
+        fresh.windows.ended = broken.state.windows.ended
+        fresh.seen_ms, fresh.newest_ms = broken.state.seen_ms, broken.state.newest_ms
+        fresh.applied_ms = broken.state.newest_ms
+        self._nodes[key] = NodeStream(fresh, self._time, self.counters)
+
+    # Time
+
+    def _note_time(self, now_ms: int) -> None:
+        self.state.now_ms = max(self.state.now_ms, now_ms)
+        if self.state.now_ms > self._silence_due_ms:
+            self._leave_silent()
+
+    def _leave_silent(self) -> None:
+        """Nodes that said nothing for long hold nobody up; what they had counts as complete."""
+        for key, node in self._nodes.items():
+            if key in self._silent or self.state.now_ms - node.state.seen_ms <= self.silent_ms:
+                continue
+            self._silent.add(key)
+            self.counters["silent_nodes"] += 1
+            node.flush()
+        self._silence_due_ms = self._next_silence()
+
+    def _next_silence(self) -> int:
+        return min(
+            (n.state.seen_ms + self.silent_ms for k, n in self._nodes.items()
+             if k not in self._silent),
+            default=NEVER,
+        )
+
+    def _complete_ms(self) -> int:
+        """Up to where the partition knows everything."""
+        progress = [n.progress_ms for k, n in self._nodes.items() if k not in self._silent]
+        return min(progress, default=self.state.now_ms - self.silent_ms)
+
+    def _hand_on(self, complete_ms: int) -> None:
+        """Give each finished window to stage two, in order, then a mark of the progress."""
+        upto = complete_ms - complete_ms % WINDOW_MS
+        if upto <= self.state.marked_ms:
+            return
+        for start in self._due(upto):
+            self._emit(start, start + WINDOW_MS)
+            self.state.marked_ms = start + WINDOW_MS
+        if upto > self.state.marked_ms:
+            self._emit(upto - WINDOW_MS, upto)
+            self.state.marked_ms = upto
+
+    def _due(self, upto: int) -> list[int]:
+        """Starts of the windows to hand on; what came after its window was handed on is late."""
+        starts: set[int] = set()
+        for node in self._nodes.values():
+            closed = node.state.windows.closed
+            for start in [one for one in closed if one + WINDOW_MS <= upto]:
+                if start < self.state.marked_ms:
+                    self.counters["late_windows"] += 1
+                    del closed[start]
+                else:
+                    starts.add(start)
+        return sorted(starts)
+
+    def _emit(self, start_ms: int, end_ms: int) -> None:
+        """One message to each target partition, the nodes' parts in the order of their names."""
+        targets: list[dict[tuple[str, str | None, str | None, str], list[WorkloadWindow]]]
+        targets = [{} for _ in range(self._partitions)]
+        for key in sorted(self._nodes):
+            node = self._nodes[key]
+            self._retire(key, node, end_ms)
+            for part in node.windows.take(start_ms):
+                place = (part.cluster, part.namespace, part.kind, part.name)
+                targets[self._target(key, part)].setdefault(place, []).append(part)
+        for target, parts in enumerate(targets):
+            message = hot.WindowContribution(
+                source_partition=self.partition,
+                target_partition=target,
+                start_ms=max(start_ms, 0),
+                end_ms=end_ms,
+                watermark_ms=end_ms,
+                workloads=tuple(merged(list(one)) for one in parts.values()),
+            )
+            self._outputs.append(Output(WINDOWS, target, b"%d" % target, encode(message)))
+
+    def _target(self, node: str, part: "WorkloadWindow") -> int:
+        if part.namespace is None or part.kind is None:
+            return partition_of(node.encode(), self._partitions)
+        key = workload_bytes(part.cluster, part.namespace, part.kind, part.name)
+        return partition_of(key, self._partitions)
+
+    def _retire(self, key: str, node: NodeStream, end_ms: int) -> None:
+        """A node that has been silent for long is gone."""
+        state = node.state
+        if key in self._silent and not state.gone and state.newest_ms + self._gone_ms <= end_ms:
+            node.leave()
+            self.counters["gone_nodes"] += 1
+
+    def forget(self) -> None:
+        """Drop the nodes that were gone for a day; call before `dump`."""
+        for key, node in list(self._nodes.items()):
+            if node.state.gone and self.state.now_ms - node.state.seen_ms > self._forget_ms:
+                del self._nodes[key]
+                self._silent.discard(key)
+                self._forgotten.add(key)
+
+    def _drain(self) -> list[Output]:
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+
+def merged(parts: "list[WorkloadWindow]") -> "WorkloadWindow":
+    """The windows of one workload from several places as one, series in the given order."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    starts = [part.started_at_ms for part in parts if part.started_at_ms is not None]
+    graces = [g for part in parts if (g := part.starting_grace_seconds) is not None]
+    living = [part for part in parts if part.series]
+    return hot.WorkloadWindow(
+        cluster=first.cluster,
+        namespace=first.namespace,
+        kind=first.kind,
+        name=first.name,
+        owner=next((part.owner for part in parts if part.owner), None),
+        standby=bool(living) and all(part.standby for part in living),
+        notebook=any(part.notebook for part in parts),
+        started_at_ms=max(starts, default=None),
+        starting_grace_seconds=max(graces, default=None),
+        series=tuple(series for part in parts for series in part.series),
+        ended=tuple(end for part in parts for end in part.ended),
+    )
