@@ -18,6 +18,19 @@ from pydantic.fields import FieldInfo
 
 from schemas import pods, services, telemetry, windows
 
+__all__ = [
+    "HOT",
+    "NodeTelemetry",
+    "PodEvent",
+    "SeriesEnd",
+    "SeriesWindow",
+    "ServiceSignal",
+    "WindowContribution",
+    "WorkloadWindow",
+    "model_of",
+    "struct_of",
+]
+
 _MODELS: dict[type[msgspec.Struct], type[BaseModel]] = {}
 
 

@@ -149,8 +149,9 @@ class DetectorParameters(Parameters):
 
 
 class ParametersMessage(Message):
-    """A version of the parameters.  Key: the version.  Holds for windows that begin at or after
-    `valid_from_ms`, on every partition.
+    """A version of the parameters.  Key: the version.
+
+    Holds for windows that begin at or after `valid_from_ms`, on every partition.
     """
 
     type: Literal["parameters"] = "parameters"

@@ -36,7 +36,7 @@ class Pod(Wire):
     """Who is told: the value of the configured owner label."""
     started_at_ms: EpochMs | None = None
     allocations: Annotated[tuple[DeviceAllocation, ...], Field(max_length=256)] = ()
-    annotations: Annotated[dict[Text, Label], Field(max_length=64)] = {}
+    annotations: Annotated[dict[Text, Label], Field(max_length=64)] = {}  # noqa: RUF012 - pydantic copies it
     """Only those of the form `gpuvigil/...`."""
     quality: Quality = "exact"
     """How surely the allocation is known."""

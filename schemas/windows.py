@@ -10,9 +10,7 @@ from pydantic import Field
 
 from schemas.wire import CapacityType, Count, EpochMs, Measure, Message, Quality, Text, Wire
 
-EndReason = Literal[
-    "pod deleted", "node silent", "device removed", "not allocated", "state lost"
-]
+EndReason = Literal["pod deleted", "node silent", "device removed", "not allocated", "state lost"]
 
 
 class SeriesWindow(Wire):

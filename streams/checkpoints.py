@@ -41,7 +41,9 @@ class CheckpointStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CheckpointError(f"cannot use {folder} for checkpoints: {error.strerror}") from error
+            raise CheckpointError(
+                f"cannot use {folder} for checkpoints: {error.strerror}"
+            ) from error
 
     def load(self) -> Checkpoint | None:
         """The last checkpoint, None where there is none.  Raises CheckpointError if unusable."""

@@ -47,10 +47,12 @@ def workload_key(pod: "Pod | None", device_uuid: str) -> WorkloadKey:
 
 
 def is_standby(pod: "Pod") -> bool:
+    """Whether the pod is kept without load on purpose."""
     return pod.annotations.get(STANDBY, "").lower() == "true"
 
 
 def is_notebook(pod: "Pod") -> bool:
+    """Whether a person works in the pod, who may be thinking."""
     kind = pod.workload.kind if pod.workload else ""
     return kind == "Notebook" or pod.annotations.get(WORKLOAD_CLASS) == "notebook"
 
@@ -67,9 +69,9 @@ def starting_grace_seconds(pod: "Pod") -> float | None:
     return grace if isinstance(grace, float) and 0 < grace <= 7 * 86400 else None
 
 
-def holders_by_device(pods: "dict[str, Pod]", capacity: "CapacityType | None") -> dict[
-    str, tuple[Holder, ...]
-]:
+def holders_by_device(
+    pods: "dict[str, Pod]", capacity: "CapacityType | None"
+) -> dict[str, tuple[Holder, ...]]:
     """For each allocated device its holders, ordered by pod uid."""
     held: dict[str, dict[str, tuple[Pod, str | None]]] = {}
     for uid in sorted(pods):
@@ -78,8 +80,14 @@ def holders_by_device(pods: "dict[str, Pod]", capacity: "CapacityType | None") -
             users[uid] = (pods[uid], allocation.container)
     return {
         uuid: tuple(
-            Holder(pod, container, len(users), allocated=True, quality=pod.quality,
-                   capacity_type=capacity)
+            Holder(
+                pod,
+                container,
+                len(users),
+                allocated=True,
+                quality=pod.quality,
+                capacity_type=capacity,
+            )
             for pod, container in users.values()
         )
         for uuid, users in held.items()

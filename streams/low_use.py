@@ -13,6 +13,8 @@ FADE_SECONDS = 300.0
 CLOSE_FRACTION = 0.5
 """An incident closes when this part of its hold is left: a score just below the hold would flap,
 and one that had to reach zero would take minutes of full use, or hours of light use, to end."""
+WORK_STEP_BYTES = 256 * 2**20
+"""A change of memory from window to window that only a process which comes or goes makes."""
 
 
 class LowUse(Struct, omit_defaults=True):
@@ -20,6 +22,8 @@ class LowUse(Struct, omit_defaults=True):
 
     score_seconds: float = 0.0
     open: bool = False
+    opened_at_score_seconds: float = 0.0
+    """The hold at opening: a gap that is learned later must not close what is open."""
     spell: Spell | None = None
     """Since the score last left zero, which is the best guess of the onset."""
     recent_use_percent: float = 0.0
@@ -27,14 +31,19 @@ class LowUse(Struct, omit_defaults=True):
     """Low time in a row that is still going on, or 0."""
     longest_gap_seconds: float = 0.0
     """The longest low time that ended by itself, so it belongs to the workload's nature."""
+    memory_bytes: int | None = None
+    """What the device that holds most held last, but for a rise that may still be short."""
 
     def update(self, seen: WorkloadUse, *, held: bool, start_ms: int, hold_seconds: float) -> None:
         """Count a window.  `held`: low use has an innocent reason, so the score does not grow."""
         low = seen.low_rate > 0
         self._learn_gap(seen.seconds, low=low, held=held)
+        if self._saw_work(seen):
+            self.restart()
         if not (low and held):
             self.score_seconds = max(0.0, self.score_seconds + seen.low_rate * seen.seconds)
-        self.score_seconds = min(self.score_seconds, hold_seconds)
+        most = self.opened_at_score_seconds if self.open else hold_seconds
+        self.score_seconds = min(self.score_seconds, most)
         if self.score_seconds <= 0:
             self.spell = None
         else:
@@ -49,6 +58,26 @@ class LowUse(Struct, omit_defaults=True):
         self.score_seconds, self.gap_seconds = 0.0, 0.0
         self.open, self.spell = False, None
 
+    def _saw_work(self, seen: WorkloadUse) -> bool:
+        """Whether a process came, or one that computed came or left.
+
+        Short jobs show so little use that the score hardly falls.  The memory of a process that
+        came must have been there all the window, or the short context of a monitor would count; a
+        process that leaves unused memory behind it proves no work.
+        """
+        before, now, least = self.memory_bytes, seen.memory_bytes, seen.memory_min_bytes
+        if now is None or least is None:
+            return False
+        if before is None:
+            self.memory_bytes = now
+            return False
+        came = least - before >= WORK_STEP_BYTES
+        changed = abs(now - before) >= WORK_STEP_BYTES
+        worked = came or (seen.peaked and changed)
+        if worked or now - before < WORK_STEP_BYTES:
+            self.memory_bytes = now  # else the next window tells whether it is there to stay
+        return worked
+
     def _learn_gap(self, seconds: float, *, low: bool, held: bool) -> None:
         if low:
             self.gap_seconds += 0.0 if held else seconds
@@ -58,9 +87,9 @@ class LowUse(Struct, omit_defaults=True):
 
     def _open_or_close(self, hold_seconds: float) -> None:
         if self.open:
-            self.open = self.score_seconds > CLOSE_FRACTION * hold_seconds
+            self.open = self.score_seconds > CLOSE_FRACTION * self.opened_at_score_seconds
         elif self.spell and self.score_seconds >= hold_seconds:
-            self.open = True
+            self.open, self.opened_at_score_seconds = True, hold_seconds
             self.recent_use_percent = self.spell.use_mean_percent or 0.0
 
 

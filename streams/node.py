@@ -82,9 +82,7 @@ class NodeStream:
         if not self._is_new(sample, effective, again=again):
             return
         state.newest_ms = max(state.newest_ms, effective)
-        heapq.heappush(
-            self._held, (effective, sample.boot_id, sample.sequence, offset, sample)
-        )
+        heapq.heappush(self._held, (effective, sample.boot_id, sample.sequence, offset, sample))
         self._release()
 
     def add_pods(self, offset: int, event: "PodEvent") -> None:

@@ -143,8 +143,9 @@ class NodeWindows:
     def _holders_of(self, device: "DeviceSample", sample: "NodeTelemetry") -> tuple[Holder, ...]:
         """Holders of a device; one without a pod where the pods are unknown or hold it not."""
         known = self._pods.known or sample.pod_version is not None
-        nobody = Holder(None, None, 1, allocated=not known, quality="exact",
-                        capacity_type=sample.capacity_type)
+        nobody = Holder(
+            None, None, 1, allocated=not known, quality="exact", capacity_type=sample.capacity_type
+        )
         return self._holders.get(device.uuid, (nobody,)) if known else (nobody,)
 
     def _rows(self, sample: "NodeTelemetry", at_ms: int) -> list[tuple[str, str, Reading]]:
@@ -182,15 +183,14 @@ class NodeWindows:
             if pod and pod not in self._pods.pods:
                 self._end(key, workload, "pod deleted")
             else:
-                reason = "not allocated" if device in devices else "device removed"
-                self._end(key, workload, reason)
+                self._end(
+                    key, workload, "not allocated" if device in devices else "device removed"
+                )
         self.state.live = live
 
     def _end(self, key: str, workload: WorkloadKey, reason: "EndReason") -> None:
         device, _, pod = key.partition("|")
-        end = hot.SeriesEnd(
-            node=self._node, device_uuid=device, pod_uid=pod or None, reason=reason
-        )
+        end = hot.SeriesEnd(node=self._node, device_uuid=device, pod_uid=pod or None, reason=reason)
         self.state.ended.append(Ended(workload, end))
 
     def _close_series(

@@ -73,8 +73,8 @@ class InProcess:
     def counters(self) -> "Counter[str]":
         """What was counted so far, over all partitions."""
         total: Counter[str] = Counter()
-        for stage in (*self._one, *self._two):
-            total.update(stage.counters)
+        for counted in [s.counters for s in self._one] + [s.counters for s in self._two]:
+            total.update(counted)
         return total
 
     def run(
@@ -214,8 +214,10 @@ class InProcess:
             _, end = self.transport.bounds(topic, partition)
             records = self.transport.slice(topic, partition, offset, end - offset)
             tail.append((topic, partition, offset, list(records)))
-        for stage in (*self._one, *self._two):
-            stage.forget()
+        for one in self._one:
+            one.forget()
+        for two in self._two:
+            two.forget()
         self._store.save(
             Checkpoint(
                 partitions=self._partitions,

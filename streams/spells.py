@@ -40,9 +40,11 @@ class Spell(Struct, omit_defaults=True):
             self.memory_sum += seen.memory_bytes * seen.seconds
 
     def charge(self, window: "WorkloadWindow", seconds: float, prices: "Prices") -> None:
-        """Count time in which the workload's cards were wasted."""
+        """Count time in which the workload's cards were wasted; only cards that were seen."""
         self.low_seconds += seconds
         for series in window.series:
+            if series.coverage_seconds <= 0:
+                continue
             used = series.card_share * seconds
             self.gpu_seconds += used
             price = prices.per_gpu_hour(series.device_model, series.capacity_type)

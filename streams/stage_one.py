@@ -89,6 +89,7 @@ class StageOne:
 
     @property
     def waits_for_pods(self) -> bool:
+        """Whether a sample refers to pod events that have not come yet."""
         return any(node.waits_for_pods for node in self._nodes.values())
 
     def finish(self) -> list[Output]:
@@ -235,8 +236,11 @@ class StageOne:
 
     def _next_silence(self) -> int:
         return min(
-            (n.state.seen_ms + self.silent_ms for k, n in self._nodes.items()
-             if k not in self._silent),
+            (
+                n.state.seen_ms + self.silent_ms
+                for k, n in self._nodes.items()
+                if k not in self._silent
+            ),
             default=NEVER,
         )
 
@@ -260,7 +264,11 @@ class StageOne:
     def _due(self, upto: int) -> list[int]:
         """Starts of the windows to hand on; what came after its window was handed on is late."""
         starts: set[int] = set()
-        for node in self._nodes.values():
+        for key, node in self._nodes.items():
+            if key in self._silent and not node.state.gone:
+                gone_at = self._gone_window(node)
+                if gone_at + WINDOW_MS <= upto:
+                    starts.add(max(gone_at, self.state.marked_ms))
             closed = node.state.windows.closed
             for start in [one for one in closed if one + WINDOW_MS <= upto]:
                 if start < self.state.marked_ms:
@@ -299,10 +307,16 @@ class StageOne:
 
     def _retire(self, key: str, node: NodeStream, end_ms: int) -> None:
         """A node that has been silent for long is gone."""
-        state = node.state
-        if key in self._silent and not state.gone and state.newest_ms + self._gone_ms <= end_ms:
+        if key not in self._silent or node.state.gone:
+            return
+        if self._gone_window(node) + WINDOW_MS <= end_ms:
             node.leave()
             self.counters["gone_nodes"] += 1
+
+    def _gone_window(self, node: NodeStream) -> int:
+        """Start of the window in which a silent node ends, whenever it is looked at."""
+        at = node.state.newest_ms + self._gone_ms
+        return at - at % WINDOW_MS
 
     def forget(self) -> None:
         """Drop the nodes that were gone for a day; call before `dump`."""

@@ -32,7 +32,11 @@ class WorkloadUse(Struct, frozen=True):
     """False where a device was not known; then another one was in use."""
     gpu_util_percent: float | None
     memory_bytes: int | None
-    """On the device that holds most."""
+    """Last value on the device that holds most."""
+    memory_min_bytes: int | None
+    """Least value on that device."""
+    peaked: bool
+    """Whether a device was in use at any moment, whatever its mean."""
 
 
 def workload_use(
@@ -40,7 +44,7 @@ def workload_use(
 ) -> WorkloadUse | None:
     """The workload's use; None where a device is not known and none is seen in use."""
     seconds, use, low_rate, measure = window_seconds, -1.0, 1.0, ""
-    complete = True
+    complete, peaked = True, False
     for series in window.series:
         own = known_use_percent(series, parameters)
         if own is None:
@@ -51,12 +55,22 @@ def workload_use(
         seconds = min(seconds, series.coverage_seconds)
         use = max(use, own)
         low_rate = min(low_rate, (low - own) / low if low else -1.0)
+        peaked = peaked or low <= (series.use_max_percent or 0.0) <= HIGHEST_PERCENT
         if name != measure:
             measure = _joined(measure, name)
     if use < 0 or (not complete and low_rate > 0):
         return None
+    memory, memory_min = _most_memory(window)
     return WorkloadUse(
-        seconds, use, low_rate, measure, complete, _most_util(window), most_memory_bytes(window)
+        seconds=seconds,
+        use_percent=use,
+        low_rate=low_rate,
+        measure=measure,
+        complete=complete,
+        gpu_util_percent=_most_util(window),
+        memory_bytes=memory,
+        memory_min_bytes=memory_min,
+        peaked=peaked or low_rate <= 0,
     )
 
 
@@ -80,12 +94,19 @@ def known_memory_bytes(series: "SeriesWindow") -> int | None:
 
 def most_memory_bytes(window: "WorkloadWindow") -> int | None:
     """Memory on the device that holds most; the sum would make much of many empty contexts."""
+    return _most_memory(window)[0]
+
+
+def _most_memory(window: "WorkloadWindow") -> tuple[int | None, int | None]:
+    """Last and least memory of the device that holds most."""
     most: int | None = None
+    least: int | None = None
     for series in window.series:
         held = known_memory_bytes(series)
         if held is not None and (most is None or held > most):
             most = held
-    return most
+            least = held if series.memory_min_bytes is None else series.memory_min_bytes
+    return most, least
 
 
 def _most_util(window: "WorkloadWindow") -> float | None:

@@ -127,7 +127,8 @@ def test_training_stops_for_checkpoints(seed: int) -> None:
     loads = series(scenarios.training, seed)
     dips = runs(loads, lambda load: load.util_percent == 0)
     assert 6 <= len(dips) <= 10
-    assert all(60 - STEP <= dip <= 120 + STEP for dip in dips)
+    whole = dips if loads[-1].util_percent else dips[:-1]  # the end may cut the last one
+    assert all(60 - STEP <= dip <= 120 + STEP for dip in whole)
     work_runs = runs(loads, lambda load: load.util_percent > 0)
     assert all(900 - STEP <= run <= 1200 + STEP for run in work_runs[:-1])
     assert min(active(load) for load in loads if util(load) == 98) >= 65

@@ -71,7 +71,8 @@ def limits(metadata: tuple[object, ...]) -> Limits:
 def message(model: type[BaseModel]) -> st.SearchStrategy[Node]:
     """A sound message with any choice of its optional fields, in any order."""
     hints = get_type_hints(model, include_extras=True)
-    required, optional = {}, {}
+    required: dict[str, st.SearchStrategy[Node]] = {}
+    optional: dict[str, st.SearchStrategy[Node]] = {}
     for name, info in model.model_fields.items():
         (required if info.is_required() else optional)[name] = value(hints[name])
     pairs = st.fixed_dictionaries(required, optional=optional).flatmap(

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 
 from schemas.parameters import UnderUseParameters
@@ -36,7 +34,7 @@ UNKNOWN = series(None, gpu_util_mean_percent=None)
         ({"interval_seconds": 301.0}, None),
     ],
 )
-def test_every_sign_of_life_counts(fields: dict[str, Any], still: bool | None) -> None:  # noqa: FBT001
+def test_every_sign_of_life_counts(fields: dict[str, object], still: bool | None) -> None:  # noqa: FBT001
     assert is_still(job(hung(**fields)), PARAMETERS) is still
 
 
@@ -90,7 +88,7 @@ def test_low_power_alone_is_no_stall() -> None:
     "fields",
     [{"mig_instance": "1g.10gb/3"}, {"shared": True}, {"power_mean_watts": None}],
 )
-def test_not_judged_where_the_power_is_not_the_jobs_own(fields: dict[str, Any]) -> None:
+def test_not_judged_where_the_power_is_not_the_jobs_own(fields: dict[str, object]) -> None:
     assert changes(detector(), lambda _: job(hung(**fields)), 5 * HOUR) == []
 
 
@@ -113,6 +111,15 @@ def test_a_stalled_verdict_says_what_is_wrong() -> None:
     assert verdict.evidence["memory_held_bytes"] == 120 * GIB
     assert verdict.parameters["stalled_after"] == 1800.0
     assert "open_after" not in verdict.parameters
+
+
+def test_a_silent_rank_costs_nothing_that_is_known() -> None:
+    silent = UNKNOWN.model_copy(update={"coverage_seconds": 0.0, "device_model": None})
+    under_use = detector()
+    changes(under_use, lambda _: job(hung(), hung(), silent), HOUR)
+    waste = under_use.describe().waste
+    assert waste is not None
+    assert waste.cost == pytest.approx(8.0)
 
 
 def test_a_job_that_dies_after_a_stall_becomes_idle_later() -> None:

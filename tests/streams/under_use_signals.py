@@ -1,7 +1,6 @@
 """Short synthetic signals for the tests of the under-use detector."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -21,9 +20,11 @@ Signal = Callable[[int], WorkloadWindow]
 """The window at a number of seconds since T0."""
 
 
-def series(use: float | None = 0.0, **fields: Any) -> SeriesWindow:
+def series(use: float | None = 0.0, **fields: object) -> SeriesWindow:
     """10 s of an H100 with pod; idle and empty unless told otherwise."""
-    known: dict[str, Any] = {
+    busy = use or 0.0
+    watts = 70.0 + 3.0 * busy
+    known: dict[str, object] = {
         "node": "n1",
         "device_uuid": "GPU-1",
         "device_model": "NVIDIA H100 80GB HBM3",
@@ -34,21 +35,22 @@ def series(use: float | None = 0.0, **fields: Any) -> SeriesWindow:
         "interval_seconds": 1.0,
         "measure": "gpu_util",
         "use_mean_percent": use,
+        "use_max_percent": use,
         "gpu_util_mean_percent": use,
-        "memory_activity_mean_percent": 0.0,
+        "memory_activity_mean_percent": busy * 0.4,
         "memory_used_bytes": 4 * MIB,
         "memory_total_bytes": 80 * GIB,
-        "power_mean_watts": 70.0,
-        "power_min_watts": 69.0,
-        "power_max_watts": 72.0,
+        "power_mean_watts": watts,
+        "power_min_watts": watts - 1.0,
+        "power_max_watts": watts + 2.0,
         "power_idle_watts": 60.0,
         "power_limit_watts": 400.0,
     }
-    return SeriesWindow(**(known | fields))
+    return SeriesWindow.model_validate(known | fields)
 
 
-def workload(*devices: SeriesWindow, **fields: Any) -> WorkloadWindow:
-    known: dict[str, Any] = {
+def workload(*devices: SeriesWindow, **fields: object) -> WorkloadWindow:
+    known: dict[str, object] = {
         "cluster": "c",
         "namespace": "ml",
         "kind": "Deployment",
@@ -56,20 +58,27 @@ def workload(*devices: SeriesWindow, **fields: Any) -> WorkloadWindow:
         "owner": "team-a",
         "series": devices,
     }
-    return WorkloadWindow(**(known | fields))
+    return WorkloadWindow.model_validate(known | fields)
 
 
-def use(percent: float | None, **fields: Any) -> WorkloadWindow:
+def use(percent: float | None, **fields: object) -> WorkloadWindow:
     return workload(series(percent, **fields))
 
 
-def hung(**fields: Any) -> SeriesWindow:
+def hung(**fields: object) -> SeriesWindow:
     """nccl 968: 100 % at 70 W, on a card that idles at 60 and works at 300."""
-    return series(100.0, memory_used_bytes=60 * GIB, **fields)
+    still: dict[str, object] = {
+        "memory_used_bytes": 60 * GIB,
+        "memory_activity_mean_percent": 0.0,
+        "power_mean_watts": 70.0,
+        "power_min_watts": 69.0,
+        "power_max_watts": 72.0,
+    }
+    return series(100.0, **(still | fields))
 
 
-def detector(state: UnderUseState | None = None, **parameters: Any) -> UnderUse:
-    return UnderUse(UnderUseParameters(**parameters), PRICES, state)
+def detector(state: UnderUseState | None = None, **parameters: object) -> UnderUse:
+    return UnderUse(UnderUseParameters.model_validate(parameters), PRICES, state)
 
 
 def feed(
