@@ -68,8 +68,9 @@ class LiveTable:
         return table
 
     def _alerts(self, alerts: "list[AlertEvent]") -> Table:
-        table = Table(title=f"Open alerts: {len(self._report.open_alerts)}", title_justify="left",
-                      expand=True)
+        table = Table(
+            title=f"Open alerts: {len(self._report.open_alerts)}", title_justify="left", expand=True
+        )
         table.add_column("kind", no_wrap=True, style="bold red")
         table.add_column("subject", no_wrap=True, overflow="ellipsis")
         table.add_column("evidence", ratio=1)

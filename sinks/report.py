@@ -95,5 +95,3 @@ class Report:
 
 def _namespace(event: "AlertEvent") -> str:
     return event.subject.namespace or NO_POD
-
-

@@ -41,6 +41,8 @@ class NodeState(Struct):
     windows: WindowsState = field(default_factory=WindowsState)
     newest_ms: int = 0
     """Newest effective time."""
+    first_ms: int = 0
+    """Earliest effective time before anything was counted."""
     applied_ms: int = 0
     """Everything before this has been counted."""
     seen_ms: int = 0
@@ -82,6 +84,7 @@ class NodeStream:
         if not self._is_new(sample, effective, again=again):
             return
         state.newest_ms = max(state.newest_ms, effective)
+        state.first_ms = min(state.first_ms or effective, effective)
         heapq.heappush(self._held, (effective, sample.boot_id, sample.sequence, offset, sample))
         self._release()
 
@@ -101,8 +104,8 @@ class NodeStream:
     @property
     def progress_ms(self) -> int:
         """Windows that end at or before this are complete."""
-        complete = self.state.newest_ms - self._lateness_ms
-        return min(complete, self._held[0][0]) if self._held else complete
+        state = self.state
+        return min(state.newest_ms - self._lateness_ms, state.applied_ms or state.first_ms)
 
     def resume_telemetry(self, default: int) -> int:
         """First telemetry offset that a successor has to read again."""

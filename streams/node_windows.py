@@ -61,6 +61,8 @@ class WindowsState(Struct):
     idle_watts: dict[str, float] = {}
     closed: dict[int, list[WorkloadWindow]] = {}
     ended: list[Ended] = []
+    versioned: bool = False
+    """Whether the newest sample refers to pod events."""
 
 
 class NodeWindows:
@@ -76,6 +78,7 @@ class NodeWindows:
 
     def cover(self, sample: "NodeTelemetry", start_ms: int, end_ms: int) -> None:
         """Count a sample for the time from `start_ms` to `end_ms`."""
+        self.state.versioned = sample.pod_version is not None
         self._refresh_holders(sample)
         rows = self._rows(sample, start_ms)
         at = start_ms
@@ -89,6 +92,11 @@ class NodeWindows:
                     series = self.state.series[key] = Series(quality=quality)
                 series.add(reading, upto - at, sample.interval_seconds)
             at = upto
+
+    @property
+    def _pods_known(self) -> bool:
+        """Whether a device without a pod is known to have none."""
+        return self._pods.known or self.state.versioned
 
     def close(self) -> None:
         """End the window in progress and keep it for the partition to take."""
@@ -142,7 +150,7 @@ class NodeWindows:
 
     def _holders_of(self, device: "DeviceSample", sample: "NodeTelemetry") -> tuple[Holder, ...]:
         """Holders of a device; one without a pod where the pods are unknown or hold it not."""
-        known = self._pods.known or sample.pod_version is not None
+        known = self._pods_known
         nobody = Holder(
             None, None, 1, allocated=not known, quality="exact", capacity_type=sample.capacity_type
         )
@@ -183,9 +191,7 @@ class NodeWindows:
             if pod and pod not in self._pods.pods:
                 self._end(key, workload, "pod deleted")
             else:
-                self._end(
-                    key, workload, "not allocated" if device in devices else "device removed"
-                )
+                self._end(key, workload, "not allocated" if device in devices else "device removed")
         self.state.live = live
 
     def _end(self, key: str, workload: WorkloadKey, reason: "EndReason") -> None:
@@ -217,7 +223,7 @@ class NodeWindows:
     def _holder_for(self, uuid: str, pod_uid: str) -> Holder | None:
         """The holder of a series as the pods are now; None if it has ended meanwhile."""
         if not pod_uid:
-            return Holder(None, None, 1, allocated=not self._pods.known, quality="exact")
+            return Holder(None, None, 1, allocated=not self._pods_known, quality="exact")
         for holder in self._holders.get(uuid, ()):
             if holder.pod is not None and holder.pod.uid == pod_uid:
                 return holder

@@ -25,7 +25,9 @@ def use_of(node: str, sequence: int) -> float | None:
     return 0.0 if first <= sequence < last else 60.0 + sequence % 7
 
 
-def world(nodes: Sequence[str] = tuple(NODES), *, skew_ms: dict[str, int] | None = None) -> list[Sent]:
+def world(
+    nodes: Sequence[str] = tuple(NODES), *, skew_ms: dict[str, int] | None = None
+) -> list[Sent]:
     sent = [pods(node, NODES[node]) for node in nodes]
     for sequence in range(SAMPLES):
         for node in nodes:
@@ -123,7 +125,7 @@ def test_a_dead_node_changes_nothing_for_the_others() -> None:
 
 
 def test_a_new_node_changes_nothing_for_the_others() -> None:
-    sent = world() + [pods("n9", "new", START_MS + 180_000)]
+    sent = [*world(), pods("n9", "new", START_MS + 180_000)]
     sent += [sample("n9", sequence, 0.0) for sequence in range(36, SAMPLES)]
     alerts = ran(sorted(sent, key=lambda one: one[0])).alerts()
     for workload in set(NODES.values()):

@@ -86,7 +86,7 @@ class TransportContract:
 
     async def test_it_knows_how_many_partitions_there_are(self, transport: Transport) -> None:
         assert await transport.partitions(TOPIC) == PARTITIONS
-        with pytest.raises(UnknownPartitionError, match="no.such"):
+        with pytest.raises(UnknownPartitionError, match=r"no\.such"):
             await transport.partitions("no.such.topic")
 
     @pytest.mark.parametrize(("topic", "partition"), [("no.such.topic", 0), (TOPIC, PARTITIONS)])
