@@ -41,6 +41,8 @@ class PartitionState(Struct):
     """Newest append time, or newest event time of streams whose clock is `data`."""
     seen: dict[str, int] = {}
     """Next offset of each topic that was not counted yet."""
+    resume: dict[str, int] = {}
+    """First offset of each topic that a successor has to read."""
 
 
 class StageOne:
@@ -63,6 +65,8 @@ class StageOne:
         self._telemetry = Decoder(NodeTelemetry, TELEMETRY)
         self._pods = Decoder(PodEvent, PODS)
         self._outputs: list[Output] = []
+        self._positions: Counter[str] = Counter()
+        """Next offset of each topic to be taken; below `seen` while a successor reads again."""
 
     # Batches
 
@@ -105,8 +109,7 @@ class StageOne:
 
     def resume_offsets(self) -> dict[str, int]:
         """For each topic the first offset that a successor has to read."""
-        seen = self.state.seen
-        telemetry, pods = seen.get(TELEMETRY, 0), seen.get(PODS, 0)
+        telemetry, pods = self._positions[TELEMETRY], self._positions[PODS]
         for node in self._nodes.values():
             telemetry = min(telemetry, node.resume_telemetry(telemetry))
             pods = min(pods, node.resume_pods(pods))
@@ -114,6 +117,7 @@ class StageOne:
 
     def dump(self) -> dict[bytes, bytes | None]:
         """The state by key; None for a key that has ended."""
+        self.state.resume = self.resume_offsets()
         states: dict[bytes, bytes | None] = {PARTITION_KEY: msgspec.json.encode(self.state)}
         for key, node in self._nodes.items():
             states[key.encode()] = msgspec.json.encode(node.state)
@@ -129,6 +133,7 @@ class StageOne:
             if key == PARTITION_KEY:
                 checked_version(key, value, PartitionState.VERSION)
                 self.state = msgspec.json.decode(value, type=PartitionState)
+                self._positions.update(self.state.resume)
             else:
                 checked_version(key, value, NodeState.VERSION)
                 state = msgspec.json.decode(value, type=NodeState)
@@ -141,6 +146,7 @@ class StageOne:
     # One record
 
     def _take(self, record: "Record") -> None:
+        self._positions[record.topic] = record.offset + 1
         again = record.offset < self.state.seen.get(record.topic, 0)
         if not again:
             self.state.seen[record.topic] = record.offset + 1

@@ -102,6 +102,8 @@ class StageTwoState(Struct):
     """Every window that ends at or before this has been judged."""
     seen: int = 0
     """Next offset of `gpu.windows` that was not counted yet."""
+    resume: int = 0
+    """First offset that was not judged at the last dump."""
 
 
 class StageTwo:
@@ -117,6 +119,8 @@ class StageTwo:
         self._workloads: dict[str, Workload] = {}
         self._waiting: dict[int, list[tuple[int, int, WindowContribution]]] = {}
         """By end of the window: (source partition, offset, contribution)."""
+        self._position = 0
+        """Next offset to be taken; below `seen` while a successor reads again."""
         self._forgotten: set[str] = set()
         self._quarantine = Quarantine()
         self._decoder = Decoder(WindowContribution, WINDOWS)
@@ -125,22 +129,29 @@ class StageTwo:
         """Take contributions and judge every window that all sources have passed."""
         outputs: list[Output] = []
         for record in records:
+            self._position = record.offset + 1
+            again = record.offset < self.state.seen
+            self.state.seen = max(self.state.seen, record.offset + 1)
             try:
-                self._take(record)
+                self._take(record, again=again)
             except DecodeError as error:
+                if again:
+                    continue
                 self.counters["dead_letters"] += 1
                 outputs.append(buried(record, error.reason))
-        if len(self.state.marks) == self._sources:
+        read_again = self._position >= self.state.seen
+        if read_again and len(self.state.marks) == self._sources:
             self._judge_up_to(min(self.state.marks.values()), outputs)
         return outputs
 
     def resume_offset(self) -> int:
         """The first offset that a successor has to read."""
-        waiting = (offset for parts in self._waiting.values() for _, offset, _ in parts)
-        return min(waiting, default=self.state.seen)
+        waiting = [offset for parts in self._waiting.values() for _, offset, _ in parts]
+        return min([*waiting, self._position])
 
     def dump(self) -> dict[bytes, bytes | None]:
         """The state by key; None for a key that has ended."""
+        self.state.resume = self.resume_offset()
         states: dict[bytes, bytes | None] = {PARTITION_KEY: msgspec.json.encode(self.state)}
         for key, workload in self._workloads.items():
             states[key.encode()] = msgspec.json.encode(workload.state)
@@ -156,6 +167,7 @@ class StageTwo:
             if key == PARTITION_KEY:
                 checked_version(key, value, StageTwoState.VERSION)
                 self.state = msgspec.json.decode(value, type=StageTwoState)
+                self._position = self.state.resume
             else:
                 checked_version(key, value, WorkloadState.VERSION)
                 state = msgspec.json.decode(value, type=WorkloadState)
@@ -170,18 +182,17 @@ class StageTwo:
                 del self._workloads[key]
                 self._forgotten.add(key)
 
-    def _take(self, record: "Record") -> None:
+    def _take(self, record: "Record", *, again: bool) -> None:
         message = self._decoder.decode(
             record.value, partition=record.partition, offset=record.offset
         )
-        self.state.seen = max(self.state.seen, record.offset + 1)
         source = message.source_partition
         mark = self.state.marks.get(source, 0)
         self.state.marks[source] = max(mark, message.watermark_ms)
         if not message.workloads:
             return
         if message.end_ms <= self.state.judged_ms:
-            self.counters["late_windows"] += 1
+            self.counters["late_windows"] += not again
             return
         self._waiting.setdefault(message.end_ms, []).append((source, record.offset, message))
 
