@@ -94,11 +94,17 @@ def holders_by_device(
     }
 
 
-def device_reading(device: "DeviceSample", *, use_known: bool) -> Reading:
-    """What a device itself says, for its only holder; implausible values are None."""
+def device_reading(
+    device: "DeviceSample", before: "DeviceSample | None", *, use_known: bool
+) -> Reading:
+    """What a device itself says, for its only holder; implausible values are None.
+
+    `before` is its previous sample: utilisation looks back, so the sample after a process has left
+    still shows its work.
+    """
     measure, use = _preferred(device) if use_known else (None, None)
     util = plausible_percent(device.gpu_util_percent)
-    if _works_on_nothing(device, util):
+    if util is not None and util > 1 and _holds_nothing(device) and _holds_nothing(before):
         measure = use = util = None
     activity = plausible_percent(device.dram_active_percent)
     if activity is None:
@@ -140,11 +146,12 @@ def _preferred(device: "DeviceSample") -> "tuple[Measure | None, float | None]":
     return ("gpu_util", util) if util is not None else (None, None)
 
 
-def _works_on_nothing(device: "DeviceSample", util: float | None) -> bool:
-    """High use with no process and no memory is a fault of the counter, not work."""
+def _holds_nothing(device: "DeviceSample | None") -> bool:
+    """No process and no memory: high use on top of that is a fault of the counter, not work."""
+    if device is None:
+        return True
     used = device.memory_used_bytes
-    busy = util is not None and util > 1
-    return busy and used is not None and used < NOTHING_HELD_BYTES and not device.processes
+    return used is not None and used < NOTHING_HELD_BYTES and not device.processes
 
 
 def _link(device: "DeviceSample") -> float | None:

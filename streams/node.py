@@ -178,3 +178,4 @@ class NodeStream:
         self._counters["gpu_samples"] += len(sample.devices)
         self.windows.cover(sample, start, min(upto, longest))
         state.applied_ms = max(state.applied_ms, upto)
+        self.windows.close_before(state.applied_ms)

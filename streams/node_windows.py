@@ -114,6 +114,11 @@ class NodeWindows:
             ]
         state.series, state.start_ms = {}, None
 
+    def close_before(self, complete_ms: int) -> None:
+        """End the window in progress if nothing before `complete_ms` can come any more."""
+        if self.state.start_ms is not None and self.state.start_ms + WINDOW_MS <= complete_ms:
+            self.close()
+
     def take(self, start_ms: int) -> "list[WorkloadWindow]":
         """The node's part of a window, with the series that have ended since the last one."""
         workloads = self.state.closed.pop(start_ms, [])
@@ -168,7 +173,8 @@ class NodeWindows:
             for holder in self._holders_of(device, sample):
                 pod, key, quality = holder.pod, device.uuid, holder.quality
                 if pod is None or holder.sharers == 1:
-                    reading = device_reading(device, use_known=use_known)
+                    before = self.state.devices.get(device.uuid)
+                    reading = device_reading(device, before, use_known=use_known)
                 else:
                     reading = pod_reading(device, pod.uid, use_known=use_known)
                 if pod is not None:
