@@ -37,6 +37,7 @@ from sinks.live import LiveTable, progress_line
 from sinks.report import Report
 from sinks.words import alert_words
 from streams.checkpoints import CheckpointError
+from streams.outputs import TooManyFaultsError
 from streams.runner import InProcess
 
 app = typer.Typer(
@@ -391,7 +392,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
-    except (UsageError, CheckpointError) as error:
+    except (UsageError, CheckpointError, TooManyFaultsError) as error:
         typer.echo(f"gpuvigil: {error}", err=True)
         sys.exit(2)
     except BrokenPipeError:

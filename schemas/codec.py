@@ -7,7 +7,7 @@ it does not know it only skips, so there more than 200 levels or 4300 digits may
 """
 
 from functools import cache
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, get_args
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -46,19 +46,18 @@ class _UnusableError(Exception):
 class Decoder(Generic[M]):
     """Reads the values of one topic.
 
-    For a hot model, given as the model or as its struct, it returns structs.
+    For a hot model, given as the model or as its struct, it returns structs.  Raises TypeError for
+    a model that is no message.
     """
 
     def __init__(self, model: type[M], topic: str) -> None:
-        given = cast("type[Any]", model)
         self.topic = topic
-        self._model: type[BaseModel] = (
-            model_of(given) if issubclass(given, msgspec.Struct) else given
-        )
+        self._model = _pydantic(model)
         self._fast: msgspec.json.Decoder[Any] | None = None
         if self._model in HOT:
             self._fast = msgspec.json.Decoder(struct_of(self._model))
         self._key_fields = key_fields(self._model)
+        _head(self._model)
 
     def decode(
         self, value: bytes | None, *, partition: int, offset: int, key: bytes | None = None
@@ -105,6 +104,10 @@ def encode(message: BaseModel | msgspec.Struct) -> bytes:
     return _ENCODER.encode(message)
 
 
+def _pydantic(model: Any) -> type[BaseModel]:  # noqa: ANN401 - the caller's class is generic
+    return model_of(model) if issubclass(model, msgspec.Struct) else cast("type[BaseModel]", model)
+
+
 def _by_contract(model: type[BaseModel], value: bytes) -> BaseModel:
     """The pydantic model of a value.  Raises _UnusableError with the best reason there is."""
     try:
@@ -139,17 +142,9 @@ def _head(model: type[BaseModel]) -> tuple[object, tuple[int, ...]]:
     """The type that a model accepts and the versions, oldest first."""
     fields = model.model_fields
     if "type" not in fields or "version" not in fields:
-        _no_message(model)
-    return fields["type"].default, tuple(sorted(_literals(fields["version"].annotation)))
-
-
-def _literals(annotation: object) -> tuple[int, ...]:
-    return cast("tuple[int, ...]", getattr(annotation, "__args__", ()))
-
-
-def _no_message(model: type[BaseModel]) -> NoReturn:
-    msg = f"{model.__name__} is no message: it has no type and version"
-    raise TypeError(msg)
+        msg = f"{model.__name__} is no message: it has no type and version"
+        raise TypeError(msg)
+    return fields["type"].default, tuple(sorted(get_args(fields["version"].annotation)))
 
 
 def _check_key(key: bytes, expected: bytes) -> None:

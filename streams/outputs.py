@@ -44,12 +44,14 @@ class Quarantine:
     """Counts keys whose operator raised; above ten in a minute of append time it gives up."""
 
     def __init__(self) -> None:
-        self._times: list[int] = []
+        self._keys: dict[str, int] = {}
+        """When each key failed last, milliseconds."""
 
-    def note(self, now_ms: int, error: Exception) -> str:
+    def note(self, key: str, now_ms: int, error: Exception) -> str:
         """The reason for the dead letter.  Raises TooManyFaultsError above the limit."""
-        self._times = [time for time in self._times if now_ms - time < MINUTE_MS] + [now_ms]
-        if len(self._times) > QUARANTINE_PER_MINUTE:
+        recent = {k: at for k, at in self._keys.items() if now_ms - at < MINUTE_MS}
+        self._keys = recent | {key: now_ms}
+        if len(self._keys) > QUARANTINE_PER_MINUTE:
             raise TooManyFaultsError(
                 f"more than {QUARANTINE_PER_MINUTE} keys failed within a minute, the last with "
                 f"{type(error).__name__}: {error}; this is a fault of gpuvigil, not of the data"

@@ -14,6 +14,7 @@ from schemas.codec import Decoder, encode
 from schemas.topics import ALERTS, DEADLETTER, PODS, TELEMETRY, WINDOWS, node_key, partition_of
 from schemas.windows import WindowContribution
 from streams.checkpoints import Checkpoint, CheckpointStore
+from streams.outputs import TooManyFaultsError
 from streams.stage_one import StageOne
 from streams.stage_two import StageTwo
 from transport.memory import MemoryTransport
@@ -90,20 +91,13 @@ class InProcess:
         """
         self._on_alert, self._on_window = on_alert, on_window
         try:
-            started_ms, waiting = 0, 0
-            for message in islice(messages, self._taken, None):
-                if waiting and message.observed_at_ms - started_ms >= BATCH_MS:
-                    self._step()
-                    waiting = 0
-                if not waiting:
-                    started_ms = message.observed_at_ms
-                self._publish(message)
-                waiting += 1
-                if waiting >= BATCH_MESSAGES:
-                    self._step()
-                    waiting = 0
-        finally:
+            self._take_all(messages)
+        except TooManyFaultsError:
+            raise  # nothing that it would still say can be trusted
+        except BaseException:
             self.finish()
+            raise
+        self.finish()
 
     def finish(self) -> None:
         """The input has ended or was interrupted: save, then close every window.
@@ -129,6 +123,21 @@ class InProcess:
         first, end = self.transport.bounds(DEADLETTER, 0)
         records = self.transport.slice(DEADLETTER, 0, first, end - first)
         return [(record.value, dict(record.headers)) for record in records]
+
+    def _take_all(self, messages: "Iterable[NodeTelemetry | PodEvent]") -> None:
+        """Publish in batches that end after a second of event time at the latest."""
+        started_ms, waiting = 0, 0
+        for message in islice(messages, self._taken, None):
+            if waiting and message.observed_at_ms - started_ms >= BATCH_MS:
+                self._step()
+                waiting = 0
+            if not waiting:
+                started_ms = message.observed_at_ms
+            self._publish(message)
+            waiting += 1
+            if waiting >= BATCH_MESSAGES:
+                self._step()
+                waiting = 0
 
     def _publish(self, message: "NodeTelemetry | PodEvent") -> None:
         now = self.event_time_ms

@@ -19,7 +19,7 @@ from streams.states import NewerStateError, checked_version
 from streams.windows import WINDOW_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from schemas.parameters import DetectorParameters
     from schemas.windows import WorkloadWindow
@@ -85,9 +85,9 @@ class StageOne:
 
     def give_up_pods(self) -> list[Output]:
         """Pod events that samples wait for are lost: they lie below the end of their topic."""
-        for node in self._nodes.values():
-            while node.waits_for_pods:
-                node.give_up_pods()
+        for key, node in list(self._nodes.items()):
+            while node.waits_for_pods and self._nodes[key] is node:
+                self._guarded(key, node.give_up_pods)
         self._hand_on(self._complete_ms())
         return self._drain()
 
@@ -99,8 +99,8 @@ class StageOne:
     def finish(self) -> list[Output]:
         """The input has ended: every window is complete."""
         last = self.state.marked_ms
-        for node in self._nodes.values():
-            node.flush()
+        for key, node in list(self._nodes.items()):
+            self._guarded(key, node.flush)
             last = max(last, *(w + WINDOW_MS for w in node.state.windows.closed), 0)
         self._hand_on(last)
         return self._drain()
@@ -162,7 +162,7 @@ class StageOne:
         except NewerStateError:
             raise
         except Exception as error:  # noqa: BLE001 - an operator's fault ends its key, not the worker
-            self._isolate(record, error)
+            self._isolate((record.key or b"").decode(errors="replace"), error, record)
 
     def _take_sample(self, record: "Record", *, again: bool) -> None:
         sample = self._telemetry.decode(
@@ -208,20 +208,33 @@ class StageOne:
         self.counters["dead_letters"] += 1
         self._outputs.append(buried(record, reason))
 
-    def _isolate(self, record: "Record", error: Exception) -> None:
-        """The key's operator raised: bury the message, end the key's series, start it anew."""
+    def _isolate(self, key: str, error: Exception, record: "Record | None" = None) -> None:
+        """A key's operator raised: bury the message, end the key's series, start it anew."""
         self.counters["quarantined"] += 1
-        self._bury(record, self._quarantine.note(record.append_time_ms, error))
-        key = (record.key or b"").decode(errors="replace")
-        broken = self._nodes.pop(key, None)
+        reason = self._quarantine.note(key, self.state.now_ms, error)
+        if record is not None:
+            self._bury(record, reason)
+        broken = self._nodes.get(key)
         if broken is None:
             return
-        fresh = NodeState(cluster=broken.state.cluster, node=broken.state.node)
+        old = broken.state
+        fresh = NodeState(
+            cluster=old.cluster,
+            node=old.node,
+            seen_ms=old.seen_ms,
+            newest_ms=old.newest_ms,
+            applied_ms=old.newest_ms,
+        )
         broken.windows.end_all("state lost")
-        fresh.windows.ended = broken.state.windows.ended
-        fresh.seen_ms, fresh.newest_ms = broken.state.seen_ms, broken.state.newest_ms
-        fresh.applied_ms = broken.state.newest_ms
+        fresh.windows.ended = old.windows.ended
         self._nodes[key] = NodeStream(fresh, self._time, self.counters)
+
+    def _guarded(self, key: str, action: "Callable[[], None]") -> None:
+        """Do something to a node that no single message stands for."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - as in _take
+            self._isolate(key, error)
 
     # Time
 
@@ -232,12 +245,12 @@ class StageOne:
 
     def _leave_silent(self) -> None:
         """Nodes that said nothing for long hold nobody up; what they had counts as complete."""
-        for key, node in self._nodes.items():
+        for key, node in list(self._nodes.items()):
             if key in self._silent or self.state.now_ms - node.state.seen_ms <= self.silent_ms:
                 continue
             self._silent.add(key)
             self.counters["silent_nodes"] += 1
-            node.flush()
+            self._guarded(key, node.flush)
         self._silence_due_ms = self._next_silence()
 
     def _next_silence(self) -> int:

@@ -227,7 +227,7 @@ class StageTwo:
             return workload.judge(window, start_ms, end_ms)
         except Exception as error:  # noqa: BLE001 - an operator's fault ends its key, not the worker
             self.counters["quarantined"] += 1
-            self._quarantine.note(end_ms, error)
+            self._quarantine.note(key, end_ms, error)
             del self._workloads[key]
             return workload.lose(end_ms)
 

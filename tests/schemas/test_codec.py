@@ -144,6 +144,12 @@ def test_a_key_fits_its_content(
         assert reason.startswith("the key is b")
 
 
+def test_a_part_of_a_message_is_no_message() -> None:
+    for part in (Waste, hot.SeriesEnd):
+        with pytest.raises(TypeError, match="is no message"):
+            Decoder(part, "topic")
+
+
 def test_windows_have_no_key_to_fit() -> None:
     decoder = Decoder(hot.WindowContribution, "gpu.windows")
     content = '{"source_partition":1,"target_partition":2,"start_ms":0,"end_ms":1,"watermark_ms":1}'
