@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -28,7 +28,13 @@ from producers.recording import Recording, RecordingError
 from producers.simulated import SimulatedCluster
 from schemas.alerts import AlertEvent
 from schemas.contract import generated
-from schemas.parameters import DetectorParameters, Price, PriceParameters, seconds
+from schemas.parameters import (
+    DetectorParameters,
+    Price,
+    PriceParameters,
+    parameter_names,
+    seconds,
+)
 from schemas.pods import PodEvent
 from schemas.telemetry import NodeTelemetry
 from schemas.windows import WindowContribution
@@ -114,18 +120,6 @@ def load_settings(config: Path | None, overrides: list[str], cluster: str | None
         raise UsageError(f"{name}: {first['msg']} (given: {first['input']!r})") from None
     except ValueError as error:  # a file that is no TOML
         raise UsageError(f"cannot use {config}: {error}") from None
-
-
-def parameter_names(model: type[BaseModel] = DetectorParameters, prefix: str = "") -> list[str]:
-    """Every parameter by its dotted name."""
-    names: list[str] = []
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            names += parameter_names(kind, f"{prefix}{name}.")
-        else:
-            names.append(prefix + name)
-    return names
 
 
 def _override(given: dict[str, Any], text: str) -> None:

@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas.wire import CapacityType, EpochMs, Message, Text, Wire
 
@@ -146,6 +146,18 @@ class DetectorParameters(Parameters):
     alerts: AlertParameters = AlertParameters()
     time: TimeParameters = TimeParameters()
     prices: PriceParameters = PriceParameters()
+
+
+def parameter_names(model: type[BaseModel] = DetectorParameters, prefix: str = "") -> list[str]:
+    """Every parameter by its dotted name."""
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            names += parameter_names(kind, f"{prefix}{name}.")
+        else:
+            names.append(prefix + name)
+    return names
 
 
 class ParametersMessage(Message):
