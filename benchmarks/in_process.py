@@ -35,7 +35,7 @@ def main() -> None:
     print(f"{len(messages):,} messages, {samples:,} GPU-samples, {bytes_ / 1e6:.0f} MB of JSON")
     contenders: dict[str, Callable[[], None]] = {
         "decode": lambda: decode(values),
-        "encode + pipeline": lambda: pipeline(messages),
+        "encode + pipeline": lambda: pipeline(messages, samples),
         "encode": lambda: encode_all(messages),
     }
     taken: dict[str, list[float]] = {name: [] for name in contenders}
@@ -69,9 +69,13 @@ def encode_all(messages: Messages) -> None:
         encode(message)
 
 
-def pipeline(messages: Messages) -> None:
-    """Topics in memory, both stages, all detectors, alerts."""
-    InProcess(DetectorParameters()).run(messages, on_alert=lambda _: None)
+def pipeline(messages: Messages, samples: int) -> None:
+    """Topics in memory, both stages, all detectors, alerts; exits where a sample is missing."""
+    runner = InProcess(DetectorParameters())
+    runner.run(messages, on_alert=lambda _: None)
+    counted = runner.counters["gpu_samples"]
+    if counted != samples:
+        sys.exit(f"the pipeline counted {counted} of {samples} GPU-samples: its speed says nothing")
 
 
 if __name__ == "__main__":
