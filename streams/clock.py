@@ -10,6 +10,10 @@ STEADY_MS = 5_000
 does not move samples between windows."""
 
 
+STEPPED = 5
+"""Samples ahead in a row after which it is the clock that has moved, not a sample that is wrong."""
+
+
 class AheadOfBrokerError(Exception):
     """A sample lies further ahead of its append time than the tolerance, even when shifted."""
 
@@ -19,13 +23,25 @@ class ClockState(Struct):
 
     skews_ms: list[int] = []
     shift_ms: int = 0
+    ahead: int = 0
+    """Samples in a row that were refused."""
 
 
 def effective_ms(state: ClockState, observed_ms: int, append_ms: int, tolerance_ms: int) -> int:
     """The time of a sample on the broker's clock, milliseconds; learns the node's skew.
 
-    Raises AheadOfBrokerError for a sample that no shift can explain.
+    Raises AheadOfBrokerError for one that no shift of this node explains.  A refused sample is not
+    learned from: as the least skew of a hundred it would move all of its node's times.
     """
+    ahead_ms = observed_ms + state.shift_ms - append_ms
+    if state.skews_ms and ahead_ms > tolerance_ms:
+        state.ahead += 1
+        if state.ahead < STEPPED:
+            raise AheadOfBrokerError(
+                f"observed {ahead_ms / 1000:.0f} s ahead of the broker's clock"
+            )
+        state.skews_ms.clear()
+    state.ahead = 0
     state.skews_ms.append(append_ms - observed_ms)
     if len(state.skews_ms) > SKEW_MEMORY:
         del state.skews_ms[0]
@@ -33,8 +49,4 @@ def effective_ms(state: ClockState, observed_ms: int, append_ms: int, tolerance_
     wanted = skew if abs(skew) > tolerance_ms else 0
     if abs(wanted - state.shift_ms) > STEADY_MS:
         state.shift_ms = wanted
-    effective = observed_ms + state.shift_ms
-    if effective - append_ms > tolerance_ms:
-        ahead = (effective - append_ms) / 1000
-        raise AheadOfBrokerError(f"observed {ahead:.0f} s ahead of the broker's clock")
-    return effective
+    return observed_ms + state.shift_ms
