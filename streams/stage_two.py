@@ -1,7 +1,7 @@
 """Stage two: the workloads of one target partition, judged when every source has reported."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from schemas.alerts import AlertEvent
     from schemas.parameters import DetectorParameters
     from schemas.windows import WorkloadWindow
+    from streams.verdicts import Detector
     from transport.contract import Record
 
 
@@ -40,6 +41,13 @@ class WorkloadState(Struct):
     incidents: IncidentsState = field(default_factory=IncidentsState)
 
 
+class Watch(NamedTuple):
+    """A detector of one workload with the life of its alerts."""
+
+    detector: "Detector"
+    life: IncidentLife
+
+
 class Workload:
     """The detectors and the alerts of one workload."""
 
@@ -47,8 +55,13 @@ class Workload:
         self.key = key
         self.state = state
         prices = Prices(parameters.prices)
-        self._detector = UnderUse(parameters.under_use, prices, state.under_use)
-        self._life = IncidentLife(parameters.alerts, state.incidents)
+        # A further detector is a line here and its two states in WorkloadState.
+        self._watches = (
+            Watch(
+                UnderUse(parameters.under_use, prices, state.under_use),
+                IncidentLife(parameters.alerts, state.incidents),
+            ),
+        )
 
     def judge(self, window: "WorkloadWindow", start_ms: int, end_ms: int) -> "list[AlertEvent]":
         """The events that follow from a window with all the workload's series."""
@@ -57,19 +70,37 @@ class Workload:
         for series in window.series:
             self.state.live[f"{series.device_uuid}|{series.pod_uid or ''}"] = series.node
         if not self.state.live:
-            self._detector.update(window, start_ms, end_ms)
-            reason = str(window.ended[-1].reason) if window.ended else "recovered"
-            return self._life.end(self.key, end_ms, reason)
+            return self._end(window, start_ms, end_ms)
         if not window.series:
             return []
         self.state.last_ms = end_ms
-        kind = self._detector.update(self._with_missing(window), start_ms, end_ms)
-        reason = self._detector.close_reason
-        return self._life.step(self.key, kind, end_ms, self._detector.describe, reason)
+        whole = self._with_missing(window)
+        return [
+            event
+            for detector, life in self._watches
+            for event in life.step(
+                self.key,
+                detector.update(whole, start_ms, end_ms),
+                end_ms,
+                detector.describe,
+                detector.close_reason,
+            )
+        ]
 
     def lose(self, now_ms: int) -> "list[AlertEvent]":
         """Its operator raised: what is open ends."""
-        return self._life.end(self.key, now_ms, "state lost")
+        return [
+            e for watch in self._watches for e in watch.life.end(self.key, now_ms, "state lost")
+        ]
+
+    def _end(self, window: "WorkloadWindow", start_ms: int, end_ms: int) -> "list[AlertEvent]":
+        """The last series has ended, for the reason that the window gives."""
+        reason = str(window.ended[-1].reason) if window.ended else "recovered"
+        events: list[AlertEvent] = []
+        for detector, life in self._watches:
+            detector.update(window, start_ms, end_ms)
+            events += life.end(self.key, end_ms, reason)
+        return events
 
     def _with_missing(self, window: "WorkloadWindow") -> "WorkloadWindow":
         """A series that is live but says nothing in this window is unknown, not absent."""
