@@ -36,7 +36,9 @@ class SeriesWindow(Wire):
     """The longest sampling interval seen in the window."""
     measure: Measure | None = None
     use_mean_percent: float | None = None
+    use_min_percent: float | None = None
     use_max_percent: float | None = None
+    use_last_percent: float | None = None
     gpu_util_mean_percent: float | None = None
     memory_activity_mean_percent: float | None = None
     """DRAM activity, or the memory controller's where that is all there is."""

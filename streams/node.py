@@ -137,7 +137,11 @@ class NodeStream:
         clock = self.state.clock
         if again:
             return sample.observed_at_ms + clock.shift_ms
-        return effective_ms(clock, sample.observed_at_ms, append_ms, self._tolerance_ms)
+        before = clock.shift_ms
+        effective = effective_ms(clock, sample.observed_at_ms, append_ms, self._tolerance_ms)
+        if clock.shift_ms and not before:
+            self._counters["skewed_nodes"] += 1
+        return effective
 
     def _is_new(self, sample: "NodeTelemetry", effective: int, *, again: bool) -> bool:
         identity = (sample.boot_id, sample.sequence)

@@ -38,7 +38,9 @@ class Series(Struct):
     measure: str | None = None
     use_ms: int = 0
     use_sum: float = 0.0
+    use_min: float | None = None
     use_max: float | None = None
+    use_last: float | None = None
     util_ms: int = 0
     util_sum: float = 0.0
     activity_ms: int = 0
@@ -83,10 +85,13 @@ class Series(Struct):
         if use is None:
             return
         if reading.measure != self.measure:
-            self.measure, self.use_ms, self.use_sum, self.use_max = reading.measure, 0, 0.0, None
+            self.measure, self.use_ms, self.use_sum = reading.measure, 0, 0.0
+            self.use_min = self.use_max = None
         self.use_ms += covered_ms
         self.use_sum += use * covered_ms
+        self.use_min = use if self.use_min is None else min(self.use_min, use)
         self.use_max = use if self.use_max is None else max(self.use_max, use)
+        self.use_last = use
 
     def close(
         self, node: str, device: "DeviceSample", holder: "Holder", idle_watts: float | None
@@ -110,7 +115,9 @@ class Series(Struct):
             interval_seconds=self.interval_seconds,
             measure=_measure(self.measure),
             use_mean_percent=_mean(self.use_sum, self.use_ms),
+            use_min_percent=self.use_min,
             use_max_percent=self.use_max,
+            use_last_percent=self.use_last,
             gpu_util_mean_percent=_mean(self.util_sum, self.util_ms),
             memory_activity_mean_percent=_mean(self.activity_sum, self.activity_ms),
             memory_used_bytes=self.memory_last,

@@ -58,6 +58,8 @@ def test_a_mean_is_weighed_by_the_time_covered() -> None:
     window = first(windows(stream))
     assert window.coverage_seconds == 10.0
     assert window.use_mean_percent == 10.0
+    assert (window.use_min_percent, window.use_max_percent) == (0.0, 100.0)
+    assert window.use_last_percent == 0.0
 
 
 def test_a_sample_covers_at_most_one_and_a_half_intervals() -> None:

@@ -114,7 +114,9 @@ def test_one_partition_held_back_until_the_others_are_done(held: int) -> None:
 
 @pytest.mark.parametrize("skew_ms", [-3_600_000, 3_600_000])
 def test_a_node_an_hour_off_changes_nothing_for_anyone(skew_ms: int) -> None:
-    assert ran(world(skew_ms={"n2": skew_ms})).alerts() == EXPECTED
+    harness = ran(world(skew_ms={"n2": skew_ms}))
+    assert harness.alerts() == EXPECTED
+    assert sum(one.counters["skewed_nodes"] for one in harness.one) == 1
 
 
 def test_a_dead_node_changes_nothing_for_the_others() -> None:
