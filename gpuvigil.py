@@ -14,16 +14,18 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 from rich.console import Console
 from rich.live import Live
 
+from producers.pacing import Message, Stop, paced
 from producers.recording import Recording, RecordingError
 from producers.simulated import SimulatedCluster
 from schemas.alerts import AlertEvent
@@ -35,8 +37,6 @@ from schemas.parameters import (
     parameter_names,
     seconds,
 )
-from schemas.pods import PodEvent
-from schemas.telemetry import NodeTelemetry
 from schemas.windows import WindowContribution
 from sinks.jsonlines import AlertLines
 from sinks.live import LiveTable, progress_line
@@ -78,7 +78,7 @@ class Settings(BaseSettings):
 
     cluster: str = "local"
     """Name of the cluster that the sources belong to."""
-    partitions: int = 4
+    partitions: Annotated[int, Field(ge=1, le=1024)] = 4
     """Partitions of the topics in memory."""
     parameters: DetectorParameters = DetectorParameters()
     """Every constant of the detectors, with its unit: see `schemas.parameters`."""
@@ -117,7 +117,13 @@ def load_settings(config: Path | None, overrides: list[str], cluster: str | None
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"]).removeprefix("parameters.")
+        if first["type"] == "extra_forbidden":
+            names = [*parameter_names(), "cluster", "partitions", "parameters"]
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
+            raise UsageError(f"{name}: there is no such setting; did you mean {near}?") from None
         raise UsageError(f"{name}: {first['msg']} (given: {first['input']!r})") from None
+    except SettingsError as error:  # a variable that is no JSON
+        raise UsageError(f"{error}; write JSON or set each field by name") from None
     except ValueError as error:  # a file that is no TOML
         raise UsageError(f"cannot use {config}: {error}") from None
 
@@ -133,10 +139,10 @@ def _override(given: dict[str, Any], text: str) -> None:
     *groups, last = ["parameters", *name.split(".")]
     for group in groups:
         given = given.setdefault(group, {})
-    given[last] = json.loads(value) if value.startswith("[") else value
-
-
-Message = NodeTelemetry | PodEvent
+    try:
+        given[last] = json.loads(value) if value.startswith("[") else value
+    except ValueError as error:
+        raise UsageError(f"--set {name}: a list has to be JSON: {error}") from None
 
 
 class Session:
@@ -154,10 +160,12 @@ class Session:
         self._live: Live | None = None
         self._lines = AlertLines(sys.stdout)
         self._started = self._shown = time.monotonic()
+        self.stop = Stop()
 
     def run(self, messages: Iterable[Message], *, live: bool, part: Callable[[], str]) -> None:
         """Run to the end of the messages or to an interruption, then print the summary."""
         watched = self._watched(messages, part)
+        before = {n: signal.signal(n, self._interrupt) for n in (signal.SIGINT, signal.SIGTERM)}
         interrupted = False
         try:
             if live and self._out.is_terminal and not self._json:
@@ -169,8 +177,15 @@ class Session:
             interrupted = True
         self._live = None
         self._summary(interrupted=interrupted)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if interrupted:
             raise typer.Exit(INTERRUPTED)
+
+    def _interrupt(self, number: int, _frame: FrameType | None) -> None:
+        """End after the message in hand; the same signal again ends the process at once."""
+        self.stop.asked = True
+        signal.signal(number, signal.SIG_DFL)
 
     def _drive(self, messages: Iterable[Message]) -> None:
         self.runner.run(messages, on_alert=self._alert, on_window=self._window)
@@ -188,6 +203,7 @@ class Session:
 
     def _watched(self, messages: Iterable[Message], part: Callable[[], str]) -> Iterator[Message]:
         for message in messages:
+            self.stop.check()
             now = time.monotonic()
             if now - self._shown >= (0.25 if self._live else PROGRESS_SECONDS):
                 self._shown = now
@@ -215,23 +231,6 @@ class Session:
         to.print(f"{samples:,} GPU-samples in {took:.1f} s ({samples / max(took, 0.001):,.0f}/s)")
         if odd:
             to.print("counted: " + ", ".join(f"{k} {v}" for k, v in sorted(odd.items())))
-
-
-def paced(
-    messages: Iterable[Message],
-    speed: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[Message]:
-    """Messages at `speed` times the pace of their event time; 0 is as fast as possible."""
-    first_ms, began = None, clock()
-    for message in messages:
-        first_ms = message.observed_at_ms if first_ms is None else first_ms
-        if speed > 0:
-            ahead = (message.observed_at_ms - first_ms) / 1000 / speed - (clock() - began)
-            if ahead > 0:
-                sleep(ahead)
-        yield message
 
 
 def open_recordings(sources: list[Path], columns: str | None, cluster: str) -> list[Recording]:
@@ -284,7 +283,7 @@ def demo(
         at = session.runner.event_time_ms or start_ms
         return f"{min((at - start_ms) / 10 / length, 100):.0f} %"
 
-    session.run(paced(cluster.messages(), speed), live=True, part=part)
+    session.run(paced(cluster.messages(), speed, sleep=session.stop.sleep), live=True, part=part)
 
 
 @app.command()
@@ -377,13 +376,8 @@ def _duration(text: str) -> float:
     return float(str(value))
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> None:
     """Run the command line; faults that the user can mend are one line and exit code 2."""
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except (UsageError, CheckpointError, TooManyFaultsError) as error:
@@ -392,6 +386,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        typer.echo(f"gpuvigil: {error.filename or 'cannot write'}: {error.strerror}", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

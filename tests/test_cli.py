@@ -9,9 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
-from gpuvigil import paced
+from gpuvigil import Session, Settings
+from producers.pacing import Stop, paced
+from producers.recording import Recording
 from producers.simulated import SimulatedCluster
+from schemas.alerts import AlertEvent
+from sinks.report import Report
 
 ROOT = Path(__file__).parent.parent
 TRACES = ROOT.parent / "shared" / "data" / "traces"
@@ -91,6 +96,7 @@ def test_a_parameter_can_be_set(tmp_path: Path) -> None:
         (["replay", "--set", "under_use.open_aftr=5m", "x"], "did you mean under_use.open_after?"),
         (["replay", "--set", "under_use.open_after=soon", "x"], "write it like"),
         (["replay", "--set", "under_use.open_after", "x"], "NAME=VALUE"),
+        (["replay", "--set", "prices.table=[H100", "x"], "JSON"),
         (["replay", "--config", "no-such.toml", "x"], "no-such.toml"),
         (["demo", "--duration", "long"], "--duration"),
     ],
@@ -131,6 +137,52 @@ def test_an_interruption_prints_the_summary_so_far(number: signal.Signals, tmp_p
     assert running.returncode == 130
     assert "summary so far" in out
     assert not list(tmp_path.iterdir())
+
+
+class Interrupting(Report):
+    """Gets a signal when an event is read and not yet printed."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+
+    def take_alert(self, event: AlertEvent) -> None:
+        self.left -= 1
+        if not self.left:
+            signal.raise_signal(signal.SIGINT)
+        super().take_alert(event)
+
+
+def ran_here(log: Path, state: Path, report: Report, capsys: pytest.CaptureFixture[str]) -> str:
+    session = Session(Settings(), as_json=True, state=state)
+    session.report = report
+    messages = Recording(log, cluster="local").messages()
+    if isinstance(report, Interrupting):
+        with pytest.raises(typer.Exit):
+            session.run(messages, live=False, part=str)
+    else:
+        session.run(messages, live=False, part=str)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_signal_in_the_middle_of_a_step_loses_nothing(
+    at: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = idle_log(tmp_path / "night.csv", 120)
+    whole = ran_here(log, tmp_path / "whole", Report(), capsys)
+    told = ran_here(log, tmp_path / "cut", Interrupting(at), capsys)
+    told += ran_here(log, tmp_path / "cut", Report(), capsys)
+    assert whole
+    assert set(whole.splitlines()) <= set(told.splitlines())
+
+
+def test_a_sleep_ends_when_the_end_is_asked_for() -> None:
+    stop = Stop()
+    stop.sleep(0.01)
+    stop.asked = True
+    with pytest.raises(KeyboardInterrupt):
+        stop.sleep(3600)
 
 
 def test_pacing_follows_the_event_time() -> None:
