@@ -222,10 +222,11 @@ def test_held_memory_is_found_with_a_hold_of_two_minutes() -> None:
     assert [str(e["updated_at"])[11:16] for e in held] == ["16:12", "16:22"]
 
 
-def test_a_killed_run_goes_on_with_the_same_alerts(tmp_path: Path) -> None:
+def test_a_run_that_was_read_to_its_end_says_nothing_new(tmp_path: Path) -> None:
     log = str(idle_log(tmp_path / "night.csv", 60))
     whole = gpuvigil("run", "--json", "--from", log, "--state", str(tmp_path / "a")).stdout
     again = gpuvigil("run", "--json", "--from", log, "--state", str(tmp_path / "a"))
     assert again.returncode == 0
+    assert whole
     told = {(e["incident_id"], e["revision"]) for e in events(again.stdout)}
     assert told <= {(e["incident_id"], e["revision"]) for e in events(whole)}
