@@ -63,7 +63,7 @@ check: $(VENV)/dev ## Lint, format, types, imports and the fast tests: the inner
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
-	@$(VENV)/bin/python -m pytest -q -m "not slow" $(ARGS)
+	@$(VENV)/bin/python -m pytest -q -m "not slow and not kafka" $(ARGS)
 
 .PHONY: bench
 bench: $(VENV)/dev ## Measure the in-process path against bare decoding of the same messages

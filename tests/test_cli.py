@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from gpuvigil import Session, Settings
+from commands.session import Session
+from commands.settings import Settings
 from producers.pacing import Stop, paced
 from producers.recording import Recording
 from producers.simulated import SimulatedCluster
