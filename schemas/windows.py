@@ -87,7 +87,11 @@ class WorkloadWindow(Wire):
 
 
 class WindowContribution(Message):
-    """Internal: a window's contributions from a source to a target partition."""
+    """Internal: a window's contributions from a source to a target partition.
+
+    A window with many series comes in several parts; only the last one moves the watermark to the
+    window's end.
+    """
 
     type: Literal["window_contribution"] = "window_contribution"
     version: Literal[1] = 1
@@ -96,4 +100,5 @@ class WindowContribution(Message):
     start_ms: EpochMs
     end_ms: EpochMs
     watermark_ms: EpochMs
+    part: Count = 0
     workloads: tuple[WorkloadWindow, ...] = ()

@@ -115,6 +115,11 @@ class NodeStream:
         """First pod event that a successor has to read again."""
         return self._join.waiting[0][0] if self._join.waiting else default
 
+    @property
+    def waits_for_pods_since(self) -> int:
+        """Offset of the sample that waits for pod events; NEVER where none does."""
+        return self._held[0][3] if self.waits_for_pods and self._held else NEVER
+
     def flush(self) -> None:
         """Count what is held and close the window in progress: nothing more is expected."""
         while self._held:

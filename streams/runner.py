@@ -112,7 +112,8 @@ class InProcess:
             self._send(one.finish())
         last = max((one.state.marked_ms for one in self._one), default=0)
         for one in self._one:
-            self._send(one.tick(last + one.silent_ms + 1))
+            end = last + one.silent_ms + 1
+            self._send(one.tick(end, end))
         self._judge()
 
     def publish_raw(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
@@ -158,7 +159,8 @@ class InProcess:
                 self._send(one.process(records))
         self._give_up_pods(one)
         if self.event_time_ms is not None:
-            self._send(one.tick(self.event_time_ms))
+            others = max((two.newest_mark_ms for two in self._two), default=0)
+            self._send(one.tick(self.event_time_ms, others))
 
     def _give_up_pods(self, one: StageOne) -> None:
         """Both topics are read to their ends, so what samples still wait for is lost."""
@@ -207,7 +209,7 @@ class InProcess:
             for one in self._one
             for topic, offset in one.resume_offsets().items()
         ]
-        points += [(WINDOWS, two.partition, two.resume_offset()) for two in self._two]
+        points += [(WINDOWS, two.partition, two.resume_offsets()[WINDOWS]) for two in self._two]
         points += [(ALERTS, p, self._positions[ALERTS, p]) for p in range(self._partitions)]
         return points
 

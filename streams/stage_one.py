@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 from msgspec import Struct
 
-from schemas import hot
-from schemas.codec import DecodeError, Decoder, encode
+from schemas.codec import DecodeError, Decoder
 from schemas.pods import PodEvent
 from schemas.telemetry import NodeTelemetry
-from schemas.topics import PODS, TELEMETRY, WINDOWS, node_key, partition_of
-from schemas.topics import workload_key as workload_bytes
+from schemas.topics import PODS, TELEMETRY, node_key, partition_of
 from streams.clock import AheadOfBrokerError
+from streams.contributions import contributions
 from streams.node import NodeState, NodeStream
 from streams.outputs import Output, Quarantine, WrongPartitionError, buried
 from streams.states import NewerStateError, checked_version
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from schemas.parameters import DetectorParameters
-    from schemas.windows import WorkloadWindow
     from transport.contract import Record
 
 PARTITION_KEY = b"partition"
@@ -43,6 +41,10 @@ class PartitionState(Struct):
     """Next offset of each topic that was not counted yet."""
     resume: dict[str, int] = {}
     """First offset of each topic that a successor has to read."""
+    host_clock: bool = False
+    """Whether a node came here whose clock is a real one: then the broker's clock goes on for it
+    while it is silent.  A partition of simulated or imported streams, or of none, goes with the
+    others."""
 
 
 class StageOne:
@@ -77,16 +79,23 @@ class StageOne:
         self._hand_on(self._complete_ms())
         return self._drain()
 
-    def tick(self, now_ms: int) -> list[Output]:
-        """The partition is read to its end, and the broker's clock stands at `now_ms`."""
-        self._note_time(now_ms)
+    def tick(self, broker_ms: int, others_ms: int) -> list[Output]:
+        """The partition is read to its end, and the broker's clock stands at `broker_ms`.
+
+        `others_ms` is the newest progress of any source partition: the time of one that has no
+        clock of its own.
+        """
+        self._note_time(broker_ms if self.state.host_clock else others_ms)
         self._hand_on(self._complete_ms())
         return self._drain()
 
-    def give_up_pods(self) -> list[Output]:
-        """Pod events that samples wait for are lost: they lie below the end of their topic."""
+    def give_up_pods(self, before: int = NEVER) -> list[Output]:
+        """Pod events are lost that samples below the offset `before` wait for.
+
+        They would lie below an end of their topic that was asked for after those samples came.
+        """
         for key, node in list(self._nodes.items()):
-            while node.waits_for_pods and self._nodes[key] is node:
+            while self._nodes[key] is node and node.waits_for_pods_since < before:
                 self._guarded(key, node.give_up_pods)
         self._hand_on(self._complete_ms())
         return self._drain()
@@ -114,6 +123,14 @@ class StageOne:
             telemetry = min(telemetry, node.resume_telemetry(telemetry))
             pods = min(pods, node.resume_pods(pods))
         return {TELEMETRY: telemetry, PODS: pods}
+
+    def reposition(self, topic: str, offset: int) -> None:
+        """The topic begins anew at `offset`: it was made again, or retention cut it.
+
+        What was counted stays; what waits to be counted came from the old topic and stays too.
+        """
+        self._positions[topic] = offset
+        self.state.seen[topic] = offset
 
     def dump(self) -> dict[bytes, bytes | None]:
         """The state by key; None for a key that has ended."""
@@ -170,6 +187,7 @@ class StageOne:
         )
         data = sample.clock == "data"
         if not again:
+            self.state.host_clock |= not data
             self._note_time(sample.observed_at_ms if data else record.append_time_ms)
         node = self._node(sample.cluster, sample.node)
         node.add(record.offset, record.append_time_ms, sample, again=again)
@@ -184,6 +202,7 @@ class StageOne:
             record.value, partition=record.partition, offset=record.offset, key=record.key
         )
         if not again and event.clock == "host":
+            self.state.host_clock = True
             self._note_time(record.append_time_ms)
         self._node(event.cluster, event.node).add_pods(record.offset, event)
 
@@ -299,30 +318,13 @@ class StageOne:
 
     def _emit(self, start_ms: int, end_ms: int) -> None:
         """One message to each target partition, the nodes' parts in the order of their names."""
-        targets: list[dict[tuple[str, str | None, str | None, str], list[WorkloadWindow]]]
-        targets = [{} for _ in range(self._partitions)]
+        parts = []
         for key in sorted(self._nodes):
             node = self._nodes[key]
             self._retire(key, node, end_ms)
-            for part in node.windows.take(start_ms):
-                place = (part.cluster, part.namespace, part.kind, part.name)
-                targets[self._target(key, part)].setdefault(place, []).append(part)
-        for target, parts in enumerate(targets):
-            message = hot.WindowContribution(
-                source_partition=self.partition,
-                target_partition=target,
-                start_ms=max(start_ms, 0),
-                end_ms=end_ms,
-                watermark_ms=end_ms,
-                workloads=tuple(merged(list(one)) for one in parts.values()),
-            )
-            self._outputs.append(Output(WINDOWS, target, b"%d" % target, encode(message)))
-
-    def _target(self, node: str, part: "WorkloadWindow") -> int:
-        if part.namespace is None or part.kind is None:
-            return partition_of(node.encode(), self._partitions)
-        key = workload_bytes(part.cluster, part.namespace, part.kind, part.name)
-        return partition_of(key, self._partitions)
+            parts += [(key, part) for part in node.windows.take(start_ms)]
+        window = max(start_ms, 0), end_ms
+        self._outputs += contributions(self.partition, self._partitions, window, parts)
 
     def _retire(self, key: str, node: NodeStream, end_ms: int) -> None:
         """A node that has been silent for long is gone."""
@@ -348,26 +350,3 @@ class StageOne:
     def _drain(self) -> list[Output]:
         outputs, self._outputs = self._outputs, []
         return outputs
-
-
-def merged(parts: "list[WorkloadWindow]") -> "WorkloadWindow":
-    """The windows of one workload from several places as one, series in the given order."""
-    if len(parts) == 1:
-        return parts[0]
-    first = parts[0]
-    starts = [part.started_at_ms for part in parts if part.started_at_ms is not None]
-    graces = [g for part in parts if (g := part.starting_grace_seconds) is not None]
-    living = [part for part in parts if part.series]
-    return hot.WorkloadWindow(
-        cluster=first.cluster,
-        namespace=first.namespace,
-        kind=first.kind,
-        name=first.name,
-        owner=next((part.owner for part in parts if part.owner), None),
-        standby=bool(living) and all(part.standby for part in living),
-        notebook=any(part.notebook for part in parts),
-        started_at_ms=max(starts, default=None),
-        starting_grace_seconds=max(graces, default=None),
-        series=tuple(series for part in parts for series in part.series),
-        ended=tuple(end for part in parts for end in part.ended),
-    )

@@ -10,10 +10,11 @@ from schemas import hot
 from schemas.codec import DecodeError, Decoder, encode
 from schemas.topics import ALERTS, WINDOWS, partition_of
 from schemas.windows import WindowContribution
+from streams.contributions import merged
 from streams.incidents import IncidentLife, IncidentsState, alert_key
 from streams.outputs import Output, Quarantine, buried
 from streams.prices import Prices
-from streams.stage_one import PARTITION_KEY, merged
+from streams.stage_one import PARTITION_KEY
 from streams.states import checked_version
 from streams.under_use import UnderUse, UnderUseState
 
@@ -150,11 +151,18 @@ class StageTwo:
         self._workloads: dict[str, Workload] = {}
         self._waiting: dict[int, list[tuple[int, int, WindowContribution]]] = {}
         """By end of the window: (source partition, offset, contribution)."""
+        self._taken: dict[int, tuple[int, int]] = {}
+        """By source: the end and part of its newest contribution that waits here or was judged."""
         self._position = 0
         """Next offset to be taken; below `seen` while a successor reads again."""
         self._forgotten: set[str] = set()
         self._quarantine = Quarantine()
         self._decoder = Decoder(WindowContribution, WINDOWS)
+
+    @property
+    def newest_mark_ms(self) -> int:
+        """Progress of the source partition that is furthest."""
+        return max(self.state.marks.values(), default=0)
 
     def process(self, records: "Iterable[Record]") -> list[Output]:
         """Take contributions and judge every window that all sources have passed."""
@@ -175,14 +183,19 @@ class StageTwo:
             self._judge_up_to(min(self.state.marks.values()), outputs)
         return outputs
 
-    def resume_offset(self) -> int:
-        """The first offset that a successor has to read."""
+    def resume_offsets(self) -> dict[str, int]:
+        """For its topic the first offset that a successor has to read."""
         waiting = [offset for parts in self._waiting.values() for _, offset, _ in parts]
-        return min([*waiting, self._position])
+        return {WINDOWS: min([*waiting, self._position])}
+
+    def reposition(self, topic: str, offset: int) -> None:
+        """The topic begins anew at `offset`: it was made again, or retention cut it."""
+        del topic
+        self._position = self.state.seen = offset
 
     def dump(self) -> dict[bytes, bytes | None]:
         """The state by key; None for a key that has ended."""
-        self.state.resume = self.resume_offset()
+        self.state.resume = self.resume_offsets()[WINDOWS]
         states: dict[bytes, bytes | None] = {PARTITION_KEY: msgspec.json.encode(self.state)}
         for key, workload in self._workloads.items():
             states[key.encode()] = msgspec.json.encode(workload.state)
@@ -218,7 +231,13 @@ class StageTwo:
             record.value, partition=record.partition, offset=record.offset
         )
         source = message.source_partition
+        place = message.end_ms, message.part
         mark = self.state.marks.get(source, 0)
+        if place <= self._taken.get(source, (0, 0)) or (not again and message.end_ms <= mark):
+            # Its writer was followed by another one, which said it again.
+            self.counters["repeated_windows"] += not again
+            return
+        self._taken[source] = place
         self.state.marks[source] = max(mark, message.watermark_ms)
         if not message.workloads:
             return

@@ -117,7 +117,7 @@ class Harness:
             self.feed(partition, PODS)
             self.feed(partition, TELEMETRY)
             for minutes in range(0, 21, 1):
-                for out in one.tick(self.now_ms_at_end + minutes * 60_000):
+                for out in one.tick(*[self.now_ms_at_end + minutes * 60_000] * 2):
                     self.append(out.topic, out.partition, out.key, out.value, self.now_ms)
         self.judge()
 
@@ -137,7 +137,7 @@ class Harness:
             two.load(old_two.dump())
             for topic, offset in old_one.resume_offsets().items():
                 self.positions[topic, partition] = offset
-            self.positions[WINDOWS, partition] = old_two.resume_offset()
+            self.positions[WINDOWS, partition] = old_two.resume_offsets()[WINDOWS]
             self.one[partition], self.two[partition] = one, two
 
     def alerts(self) -> list[tuple[bytes | None, bytes | None]]:

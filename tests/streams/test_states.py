@@ -61,7 +61,7 @@ def test_a_node_that_is_gone_for_a_day_ends_with_a_tombstone() -> None:
     harness = Harness([pods("n0", "train"), *(sample("n0", number, 50.0) for number in range(9))])
     harness.finish()
     stage = next(one for one in harness.one if NODE in one.dump())
-    stage.tick(harness.now_ms_at_end + 90_000_000)
+    stage.tick(*[harness.now_ms_at_end + 90_000_000] * 2)
     stage.forget()
     assert stage.dump()[NODE] is None
     assert NODE not in stage.dump()
