@@ -116,6 +116,8 @@ class TimeParameters(Parameters):
     """Seconds without a message after which a node holds nobody up."""
     gone_after: Seconds = 900.0
     """Seconds without a message after which a node's windows and alerts end."""
+    max_ahead: Seconds = 600.0
+    """Seconds by which a source partition may run ahead of the slowest one."""
     forget_node_after: Seconds = 86400.0
     """Seconds after which a silent node's state ends."""
     forget_workload_after: Seconds = 30 * 86400.0

@@ -23,6 +23,8 @@ class StateRecord(Message):
     """The operator whose state this is."""
     operator_version: Annotated[int, Field(ge=1, le=2**31 - 1)]
     """Version of the state's form; a reader that is older stops and says so."""
+    partitions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Partitions of the source topics when this was written; None: not said."""
     next_offsets: Annotated[dict[Text, Count], Field(max_length=64)]
     """By source topic: the first offset that is not in the state."""
     tombstone: bool = False

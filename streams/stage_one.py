@@ -142,6 +142,11 @@ class StageOne:
         self._forgotten = set()
         return states
 
+    @staticmethod
+    def state_version(key: bytes) -> int:
+        """Version of the form in which `dump` writes a key."""
+        return PartitionState.VERSION if key == PARTITION_KEY else NodeState.VERSION
+
     def load(self, states: "Mapping[bytes, bytes | None]") -> None:
         """Take over what `dump` gave.  Raises NewerStateError for a state of a later release."""
         for key, value in states.items():

@@ -203,6 +203,11 @@ class StageTwo:
         self._forgotten = set()
         return states
 
+    @staticmethod
+    def state_version(key: bytes) -> int:
+        """Version of the form in which `dump` writes a key."""
+        return StageTwoState.VERSION if key == PARTITION_KEY else WorkloadState.VERSION
+
     def load(self, states: "Mapping[bytes, bytes | None]") -> None:
         """Take over what `dump` gave.  Raises NewerStateError for a state of a later release."""
         for key, value in states.items():

@@ -1,0 +1,382 @@
+"""The engine of a worker: takes seats as partitions are assigned, feeds them, saves them.
+
+The order is the guarantee.  For each seat: (1) its outputs are acknowledged, (2) its states and
+their offsets are, in one fenced transaction, (3) the group's offset is committed, as a hint only.
+Nothing is awaited between applying a record and moving its offset.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from aiokafka.errors import KafkaError, ProducerFenced
+
+from streams.engine.intake import Intake
+from streams.engine.operators import STAGE_OF, STAGES, MakeOperator, Place, Stage
+from streams.engine.outbox import Outbox
+from streams.engine.seat import Seat
+from streams.engine.state_topic import Saving, StateTopic, StateTopicError
+from streams.outputs import TooManyFaultsError
+from streams.states import NewerStateError
+from transport.contract import Record
+
+log = logging.getLogger(__name__)
+
+TRANSIENT = (KafkaError, OSError, TimeoutError)
+"""Faults of a broker that is away or busy: tried again while the partition is ours."""
+
+FATAL = (NewerStateError, StateTopicError, TooManyFaultsError)
+"""Faults that another try can't mend: the worker stops and says so."""
+
+RETRY_SECONDS = 1.0
+REVOKE_SECONDS = 3.0
+"""A rebalance waits for a last save this long; what is not saved is read again by the successor."""
+
+
+class Engine:
+    """All seats of one worker."""
+
+    def __init__(  # noqa: PLR0913 - its parts, each made elsewhere
+        self,
+        intake: Intake,
+        states: Mapping[str, StateTopic],
+        outbox: Outbox,
+        make_operator: MakeOperator,
+        *,
+        partitions: int,
+        session_seconds: float,
+    ) -> None:
+        """`states` gives each stage's name its checkpoints; `partitions` is the sources' count.
+
+        A partition taken from us by a fence is claimed again after `session_seconds`, if it is
+        still ours then.
+        """
+        self.counters: Counter[str] = Counter()
+        self.seats: dict[tuple[str, int], Seat] = {}
+        self.partitions = partitions
+        self.assigned: frozenset[int] = frozenset()
+        self.broker_ms = 0
+        """The broker's clock as far as it is known: the newest append time of anything."""
+        self.saved_at: dict[tuple[str, int], float] = {}
+        """When each seat was saved last, on the loop's clock."""
+        self.state_bytes: dict[tuple[str, int], int] = {}
+        self._intake = intake
+        self._states = states
+        self._outbox = outbox
+        self._make_operator = make_operator
+        self._session_seconds = session_seconds
+        self._held_back: dict[Place, set[str]] = {}
+        self._locks: dict[tuple[str, int], asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    # What the intake tells
+
+    def take(self, topic: str, partition: int, records: Sequence[Record]) -> int | None:
+        """Records of one place as they were fetched; an offset to seek to if some are missing."""
+        seat = self.seats.get((STAGE_OF[topic].name, partition))
+        if seat is None or self._stopping:
+            return None
+        try:
+            taken = seat.take(topic, records)
+        except FATAL as error:
+            self._end(error)
+            return None
+        self.broker_ms = max(self.broker_ms, seat.newest_append_ms)
+        self.send(seat, taken.outputs)
+        return taken.seek_to
+
+    def on_assigned(self, partitions: Collection[int]) -> None:
+        """The group gives these partitions to this worker; returns at once.
+
+        Each stage claims, loads and starts its seats in the background and gives up when the
+        group has rebalanced meanwhile.
+        """
+        self.assigned = frozenset(partitions)
+        generation = self._intake.generation
+        gone = [seat for seat in self.seats.values() if seat.partition not in self.assigned]
+        for stage in STAGES:
+            self._spawn(self._take_over(stage, self.assigned, generation))
+        for seat in gone:
+            self._spawn(self._leave(seat))
+
+    async def on_revoked(self) -> None:
+        """A rebalance begins: save what there is, bounded, and take nothing more."""
+        seats = [seat for seat in self.seats.values() if seat.live]
+        await self._save_within(seats, REVOKE_SECONDS)
+        for seat in self.seats.values():
+            seat.live = False
+        self._fetch()
+
+    async def stop(self) -> None:
+        """Save everything, bounded, and let go."""
+        self._stopping = True
+        await self._save_within([s for s in self.seats.values() if s.live], REVOKE_SECONDS)
+        for seat in self.seats.values():
+            seat.live = False
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(
+            *(states.release(p) for states in self._states.values() for p in states.claimed)
+        )
+
+    # What the engine's own timers ask
+
+    def send(self, seat: Seat, outputs: Iterable[object]) -> None:
+        """Put a seat's outputs on their way."""
+        self._outbox.put(_key(seat), outputs)  # type: ignore[arg-type]
+
+    def live(self, stage: Stage) -> list[Seat]:
+        """The seats of a stage that take records."""
+        return [s for s in self.seats.values() if s.stage is stage and s.live]
+
+    def hold_back(self, place: Place, reason: str) -> None:
+        """Fetch nothing from a place while the reason lasts.  The only way to pause."""
+        self._held_back.setdefault(place, set()).add(reason)
+        self._fetch()
+
+    async def let_go(self, place: Place, reason: str) -> None:
+        """The reason is over; fetching goes on at our own next offset, whatever came meanwhile."""
+        reasons = self._held_back.get(place, set())
+        if reason not in reasons:
+            return
+        reasons.discard(reason)
+        seat = self.seats.get((STAGE_OF[place[0]].name, place[1]))
+        if seat is not None and seat.live and not reasons:
+            try:
+                await self._intake.seek({place: seat.next[place[0]]})
+            except TRANSIENT as error:
+                log.warning("cannot seek %s/%d: %s", *place, error)
+                reasons.add(reason)
+        self._fetch()
+
+    def is_held_back(self, place: Place) -> bool:
+        """Whether nothing is fetched from a place at the moment."""
+        return bool(self._held_back.get(place))
+
+    async def save_all(self) -> None:
+        """A checkpoint of every seat, then the group's offsets as a hint."""
+        seats = [seat for seat in self.seats.values() if seat.live]
+        await asyncio.gather(*(self._save_guarded(seat) for seat in seats))
+        hints = {
+            (topic, seat.partition): offset
+            for seat in seats
+            if seat.live
+            for topic, offset in seat.operator.resume_offsets().items()
+        }
+        if hints:
+            await self._intake.commit(hints)
+
+    def waiting(self, seat: Seat) -> int:
+        """Outputs of a seat that Kafka has not acknowledged."""
+        return self._outbox.waiting(_key(seat))
+
+    # Taking over
+
+    async def _take_over(self, stage: Stage, partitions: Collection[int], generation: int) -> None:
+        states = self._states[stage.name]
+        while self._is_mine(generation):
+            try:
+                seats = await self._seats_of(stage, states, partitions, generation)
+                await self._begin(seats, generation)
+            except TRANSIENT as error:
+                self.counters["takeover_retries"] += 1
+                log.warning("cannot take over %s: %s: %s", stage.name, type(error).__name__, error)
+                await asyncio.sleep(RETRY_SECONDS)
+            except FATAL as error:
+                self._end(error)
+                return
+            else:
+                return
+
+    async def _seats_of(
+        self, stage: Stage, states: StateTopic, partitions: Collection[int], generation: int
+    ) -> list[Seat]:
+        """The seats with their states; none when the group has rebalanced meanwhile."""
+        held = {p for p in partitions if (stage.name, p) in self.seats}
+        kept = await states.unchanged(held)
+        fresh = set(partitions) - kept
+        await asyncio.gather(*(states.claim(p) for p in fresh))
+        loaded = await states.load(fresh)
+        if not self._is_mine(generation):
+            return []
+        for partition in fresh:
+            operator = self._make_operator(stage, partition)
+            operator.load(loaded[partition].states)
+            seat = Seat(stage, operator)
+            seat.saved = {key: hash(value) for key, value in loaded[partition].states.items()}
+            self.seats[_key(seat)] = seat
+            self.state_bytes[_key(seat)] = loaded[partition].bytes_read
+        self.counters["seats_loaded"] += len(fresh)
+        self.counters["seats_kept"] += len(kept)
+        return [self.seats[stage.name, p] for p in partitions]
+
+    async def _begin(self, seats: Sequence[Seat], generation: int) -> None:
+        """Find every seat's place in its topics and let it take records."""
+        places = [place for seat in seats for place in seat.places]
+        if not places:
+            return
+        begins = await self._intake.beginning_offsets(places)
+        ends = await self._intake.end_offsets(places)
+        if not self._is_mine(generation):
+            return
+        for seat in seats:
+            for topic in seat.stage.topics:
+                self.check_place(seat, topic, begins, ends)
+        await self._intake.seek({p: offset for seat in seats for p, offset in seat.places.items()})
+        if not self._is_mine(generation):
+            return
+        now = asyncio.get_running_loop().time()
+        for seat in seats:
+            seat.live = True
+            self.saved_at[_key(seat)] = now
+        self._fetch()
+        log.info(
+            "took over %s %s", seats[0].stage.name,
+            ",".join(str(seat.partition) for seat in seats),
+        )  # fmt: skip
+
+    def check_place(
+        self, seat: Seat, topic: str, begins: Mapping[Place, int], ends: Mapping[Place, int]
+    ) -> bool:
+        """Whether a topic was made again or cut; then the seat goes on where it begins now."""
+        place = topic, seat.partition
+        wanted, begin, end = seat.next[topic], begins[place], ends[place]
+        if wanted > end:
+            self.counters["topics_recreated"] += 1
+            log.error(
+                "%s/%d ends at %d and its states have read up to %d: it was made again; reading "
+                "from its beginning, the states are kept", *place, end, wanted,
+            )  # fmt: skip
+        elif wanted < begin:
+            if wanted:
+                self.counters["cut_by_retention"] += begin - wanted
+                log.error(
+                    "retention cut %d messages of %s/%d before they were read; give the topic a "
+                    "longer retention.ms or the workers more room", begin - wanted, *place,
+                )  # fmt: skip
+        else:
+            return False
+        seat.reposition(topic, begin)
+        return True
+
+    async def _leave(self, seat: Seat) -> None:
+        """The partition belongs to somebody else now."""
+        key = _key(seat)
+        async with self._lock(key):
+            if seat.partition in self.assigned or self.seats.get(key) is not seat:
+                return
+            del self.seats[key]
+            self.saved_at.pop(key, None)
+            self.state_bytes.pop(key, None)
+        await self._states[seat.stage.name].release(seat.partition)
+
+    # Saving
+
+    async def _save_within(self, seats: Iterable[Seat], limit_seconds: float) -> None:
+        saves = [asyncio.ensure_future(self._save_guarded(seat)) for seat in seats]
+        if saves:
+            _, late = await asyncio.wait(saves, timeout=limit_seconds)
+            for task in late:
+                task.cancel()
+            self.counters["late_saves"] += len(late)
+
+    async def _save_guarded(self, seat: Seat) -> None:
+        """Save a seat; what a fault means depends on whether somebody else has the partition."""
+        generation = self._intake.generation
+        try:
+            await self._save(seat)
+        except ProducerFenced:
+            self.counters["fenced"] += 1
+            log.warning("%s %d was taken over by another worker", seat.stage.name, seat.partition)
+            self._retake(seat, generation, self._session_seconds)
+        except asyncio.CancelledError:
+            await self._states[seat.stage.name].release(seat.partition)
+            seat.live = False
+            raise
+        except TRANSIENT as error:
+            self.counters["failed_saves"] += 1
+            log.warning(
+                "cannot save %s %d: %s: %s; trying again", seat.stage.name, seat.partition,
+                type(error).__name__, error,
+            )  # fmt: skip
+            self._retake(seat, generation, RETRY_SECONDS)
+
+    async def _save(self, seat: Seat) -> None:
+        key = _key(seat)
+        async with self._lock(key):
+            if not seat.live:
+                return
+            seat.operator.forget()
+            states = seat.operator.dump()  # a consistent cut: nothing is awaited until it is taken
+            offsets = seat.operator.resume_offsets()
+            hashes = {k: hash(v) for k, v in states.items() if v is not None}
+            changed = {
+                k: (seat.operator.state_version(k), v)
+                for k, v in states.items()
+                if v is None or seat.saved.get(k) != hashes[k]
+            }
+            await self._outbox.acknowledged(key)
+            saving = Saving(seat.stage.name, seat.partition, self.partitions, offsets)
+            if changed:
+                at_ms = await self._states[seat.stage.name].save(saving, changed)
+                self.broker_ms = max(self.broker_ms, at_ms)
+            seat.saved = hashes
+            self.state_bytes[key] = sum(len(v) for v in states.values() if v is not None)
+            self.saved_at[key] = asyncio.get_running_loop().time()
+            self.counters["saves"] += 1
+
+    def _retake(self, seat: Seat, generation: int, after_seconds: float) -> None:
+        """Whether a save counts is not known: claim and load again, while the partition is ours."""
+        seat.live = False
+        self._fetch()
+        if self.seats.get(_key(seat)) is seat:
+            del self.seats[_key(seat)]
+        self._spawn(self._retake_later(seat, generation, after_seconds))
+
+    async def _retake_later(self, seat: Seat, generation: int, after_seconds: float) -> None:
+        await self._states[seat.stage.name].release(seat.partition)
+        await asyncio.sleep(after_seconds)
+        if seat.partition in self.assigned:
+            await self._take_over(seat.stage, [seat.partition], generation)
+
+    # Small things
+
+    def _is_mine(self, generation: int) -> bool:
+        return generation == self._intake.generation and not self._stopping
+
+    def _fetch(self) -> None:
+        self._intake.fetch_from(
+            {
+                place
+                for seat in self.seats.values()
+                if seat.live
+                for place in seat.places
+                if not self._held_back.get(place)
+            }
+        )
+
+    def _lock(self, key: tuple[str, int]) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    def _end(self, error: Exception) -> None:
+        self._stopping = True
+        self._intake.stop(error)
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the engine failed", exc_info=error)
+            with suppress(Exception):
+                self._end(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def _key(seat: Seat) -> tuple[str, int]:
+    return seat.stage.name, seat.partition
