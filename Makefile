@@ -77,6 +77,10 @@ schema: $(VENV)/dev ## Write the JSON Schema and AsyncAPI documents from the mod
 pins: $(PINS_VENV)/ready ## Pin and hash every requirement anew from pyproject.toml (PINS='--upgrade' for newer versions)
 	@PINS_VENV=$(PINS_VENV) sh requirements/pin $(PINS)
 
+.PHONY: jars
+jars: $(VENV)/dev ## Pin and hash the jars of the Kafka that `gpuvigil broker` runs anew
+	@$(VENV)/bin/python requirements/pin_jars.py
+
 .PHONY: clean
 clean: ## Remove the environments and everything that tools left behind
 	rm -rf $(VENV) $(DEMO_VENV) $(PINS_VENV) build dist .coverage .coverage.* htmlcov .hypothesis \

@@ -21,7 +21,7 @@ MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 HIDDEN_BUT_OURS = {".ci", ".github", ".gitignore"}
-LEFT_BY_TOOLS = {"__pycache__", "build", "dist", "gpuvigil.egg-info", "htmlcov"}
+LEFT_BY_TOOLS = {"__pycache__", "build", "dist", "gpuvigil.egg-info", "htmlcov", "kafka-data"}
 
 # In parts, so that this file does not name what it forbids.
 INDEX_HOSTS = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"))]
