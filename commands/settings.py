@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from pydantic_settings import (
 
 from commands.errors import UsageError
 from schemas.parameters import DetectorParameters, parameter_names, seconds
+from transport.connection import Connection
 
 Set = Annotated[
     list[str] | None,
@@ -24,6 +26,12 @@ Set = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="Name of the cluster.")]
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap", help="Kafka's brokers, as host:port, comma-separated.")
+]
+
+EPOCH_MS_FROM = 100_000_000_000
+"""A number from here on is milliseconds: as seconds it would lie in the year 5138."""
 
 
 class Settings(BaseSettings):
@@ -42,9 +50,13 @@ class Settings(BaseSettings):
     """Partitions of the topics in memory."""
     parameters: DetectorParameters = DetectorParameters()
     """Every constant of the detectors, with its unit: see `schemas.parameters`."""
+    kafka: Connection = Connection()
+    """How Kafka is reached: see `transport.connection`."""
 
 
-def load_settings(config: Path | None, overrides: list[str], cluster: str | None) -> Settings:
+def load_settings(
+    config: Path | None, overrides: list[str], cluster: str | None, bootstrap: str | None = None
+) -> Settings:
     """The settings that hold.  Raises UsageError for an unknown name or an unusable value."""
 
     class FileSettings(Settings):
@@ -62,6 +74,8 @@ def load_settings(config: Path | None, overrides: list[str], cluster: str | None
             return init_settings, env_settings, file
 
     given: dict[str, Any] = {} if cluster is None else {"cluster": cluster}
+    if bootstrap is not None:
+        given["kafka"] = {"bootstrap": bootstrap}
     for override in overrides:
         _override(given, override)
     try:
@@ -74,7 +88,8 @@ def load_settings(config: Path | None, overrides: list[str], cluster: str | None
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"]).removeprefix("parameters.")
         if first["type"] == "extra_forbidden":
-            names = [*parameter_names(), "cluster", "partitions", "parameters"]
+            kafka = [f"kafka.{field}" for field in Connection.model_fields]
+            names = [*parameter_names(), *kafka, "cluster", "partitions", "parameters", "kafka"]
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
             raise UsageError(f"{name}: there is no such setting; did you mean {near}?") from None
         raise UsageError(f"{name}: {first['msg']} (given: {first['input']!r})") from None
@@ -108,3 +123,28 @@ def duration(flag: str, text: str) -> float:
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from None
     return float(str(value))
+
+
+def moment_ms(flag: str, text: str) -> int:
+    """Milliseconds since the epoch of a time such as 2026-09-01T06:00:00Z or 1790000000.
+
+    A time without a zone is UTC.  Raises UsageError naming the flag.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = None
+    try:
+        if number is not None:
+            at_ms = round(number if abs(number) >= EPOCH_MS_FROM else number * 1000)
+        else:
+            at = datetime.fromisoformat(text)
+            at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        at_ms = -1
+    if at_ms < 0:
+        raise UsageError(
+            f"{flag}: {text} is no time; write it as 2026-09-01T06:00:00Z or in epoch seconds"
+        )
+    return at_ms

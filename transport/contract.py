@@ -31,6 +31,34 @@ class OffsetOutOfRangeError(TransportError):
     """The offset lies outside what the partition holds."""
 
 
+class ConnectionSettingsError(TransportError):
+    """A setting or a file of the connection is wrong: nothing was sent."""
+
+
+class UnreachableError(TransportError):
+    """No broker answered in time; it may later."""
+
+
+class CredentialsError(TransportError):
+    """The broker refused who we are, or we refused the broker: trying again changes nothing."""
+
+
+class NotAuthorizedError(TransportError):
+    """The broker knows us and does not let us do this: an ACL is missing."""
+
+
+class MessageTooLargeError(TransportError):
+    """The message is larger than the topic takes."""
+
+    def __init__(self, topic: str, size_bytes: int) -> None:
+        super().__init__(
+            f"a message of {size_bytes} bytes is too large for {topic}; raise the topic's "
+            "max.message.bytes, or send less in one message"
+        )
+        self.topic = topic
+        self.size_bytes = size_bytes
+
+
 class Transport(Protocol):
     """Ordered partitions.  All implementations pass `tests/transport/contract_suite.py`."""
 
