@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commands import schema, watch
+from commands import agent, alerts, broker, schema, topics, watch
 from commands.errors import UsageError
 from streams.checkpoints import CheckpointError
 from streams.outputs import TooManyFaultsError
@@ -19,6 +19,10 @@ app = typer.Typer(
 app.command()(watch.demo)
 app.command()(watch.replay)
 app.command()(watch.run)
+app.command()(broker.broker)
+app.add_typer(topics.app, name="topics")
+app.command()(agent.agent)
+app.add_typer(alerts.app, name="alerts")
 app.command()(schema.schema)
 
 
