@@ -11,7 +11,7 @@ from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from producers.buffer import Buffer, Outgoing
 from producers.flight import Flight
-from producers.kafka_client import TROUBLE, abandon, started, stop
+from transport.kafka_producer import TROUBLE, abandon, started, stopped
 
 FLIGHT_BYTES = 4 * 2**20
 """The most that is on its way at a time; the rest waits where the oldest can be dropped."""
@@ -209,7 +209,7 @@ class Publisher:
         if producer is not None and self._flight:
             await abandon(producer)
         elif producer is not None:
-            await stop(producer)
+            await stopped(producer)
         self._generation += 1
         self._broken = None
         self.buffer.put_back(self._flight.clear())

@@ -31,6 +31,7 @@ from transport.contract import (
     UnknownPartitionError,
 )
 from transport.kafka_errors import FAILURES, bootstrapped, translated
+from transport.kafka_producer import started, stopped
 from transport.kafka_reader import TopicReader
 
 LONE_MESSAGES: Final = "lz4"
@@ -212,12 +213,7 @@ class KafkaTransport:
                     compression_type=self._compression,
                     max_request_size=REQUEST_BYTES,
                 )
-                try:
-                    await producer.start()
-                except BaseException:
-                    await stopped(producer)
-                    raise
-                self._producer = producer
+                self._producer = await started(producer, self._timeout_seconds)
         return self._producer
 
     async def _reading(self, topic: str, partition: int) -> TopicReader:
@@ -237,18 +233,6 @@ class KafkaTransport:
                     raise
                 self._readers[topic] = reader
         return reader
-
-
-async def stopped(producer: AIOKafkaProducer) -> None:
-    """Stop a producer within seconds, even if its broker is away: `stop` would wait for it."""
-    try:
-        await asyncio.wait_for(producer.stop(), STOP_SECONDS)
-    except FAILURES:
-        task = producer._sender.sender_task  # noqa: SLF001 - aiokafka has no public way to give up
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task], timeout=STOP_SECONDS)
-        await _ended(producer.client.close())
 
 
 async def _ended(closing: object) -> None:

@@ -13,13 +13,14 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooL
 from schemas.deadletter import dead_letter
 from schemas.topics import DEADLETTER
 from streams.outputs import Output
+from transport.kafka_producer import abandon, started
 
 log = logging.getLogger(__name__)
 
 TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
-"""A producer that can't reach the broker is left behind after this."""
+"""A producer's connections are closed within this."""
 
 SAID_EVERY_SECONDS = 10.0
 
@@ -100,7 +101,7 @@ class Outbox:
 
     async def _send_all(self) -> None:
         if self._producer is None:
-            self._producer = await _started(self._make())
+            self._producer = await started(self._make())
         while self._unsent and self._broken is None:
             await self._send(self._unsent[0])
             letter = self._unsent.popleft()
@@ -181,15 +182,4 @@ class Outbox:
     async def _leave_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(Exception):
-                await asyncio.wait_for(producer.stop(), STOP_SECONDS)
-
-
-async def _started(producer: AIOKafkaProducer) -> AIOKafkaProducer:
-    try:
-        await producer.start()
-    except BaseException:
-        with suppress(Exception):
-            await asyncio.wait_for(producer.stop(), STOP_SECONDS)
-        raise
-    return producer
+            await abandon(producer, STOP_SECONDS)

@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from msgspec import Struct
 
 from streams.stage_one import PARTITION_KEY
+from transport.kafka_producer import abandon, started
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,6 +94,7 @@ class StateTopic:
         self._make_producer = make_producer
         self._make_consumer = make_consumer
         self._claims: dict[int, Claim] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
 
     @property
     def claimed(self) -> set[int]:
@@ -101,20 +103,16 @@ class StateTopic:
 
     async def claim(self, partition: int) -> None:
         """Fence whoever had the partition; its open transaction is aborted."""
-        await self.release(partition)
-        producer = self._make_producer(partition)
-        try:
-            await asyncio.wait_for(producer.start(), CLAIM_SECONDS)
-        except BaseException:
-            await _leave(producer)
-            raise
-        self._claims[partition] = Claim(producer, None)
+        async with self._locks.setdefault(partition, asyncio.Lock()):
+            await self.release(partition)
+            producer = await started(self._make_producer(partition), CLAIM_SECONDS)
+            self._claims[partition] = Claim(producer, None)
 
     async def release(self, partition: int) -> None:
-        """Stop the partition's producer; bounded, because a fenced one may hang."""
+        """End the partition's producer at once; the next claim aborts what it left open."""
         claim = self._claims.pop(partition, None)
         if claim is not None:
-            await _leave(claim.producer)
+            await abandon(claim.producer, STOP_SECONDS)
 
     async def unchanged(self, partitions: Collection[int]) -> set[int]:
         """Those of the partitions that nobody has written since our last save."""
@@ -222,8 +220,3 @@ def _encoded(saving: Saving, key: bytes, version: int, state: bytes | None) -> b
             state=msgspec.Raw(state),
         )
     )
-
-
-async def _leave(producer: AIOKafkaProducer) -> None:
-    with suppress(Exception):
-        await asyncio.wait_for(producer.stop(), STOP_SECONDS)

@@ -1,0 +1,49 @@
+"""How a producer of aiokafka is started, ended, and given up, each within seconds.
+
+`AIOKafkaProducer.stop` waits for what is not acknowledged, without end where the broker is away.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+START_SECONDS = 20.0
+STOP_SECONDS = 5.0
+
+TROUBLE = (KafkaError, OSError, TimeoutError, AssertionError)
+"""What a producer that lost its broker may raise.  AssertionError is aiokafka's answer to a
+partition that the topic no longer has."""
+
+
+async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> AIOKafkaProducer:
+    """The producer, ready.  Raises one of TROUBLE, and then nothing of it is left."""
+    try:
+        await asyncio.wait_for(producer.start(), within)
+    except BaseException:
+        await abandon(producer)
+        raise
+    return producer
+
+
+async def stopped(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> None:
+    """End a producer; what it can't deliver in time is given up with it."""
+    try:
+        await asyncio.wait_for(producer.stop(), within)
+    except TROUBLE:
+        await abandon(producer, within)
+
+
+async def abandon(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> None:
+    """End a producer at once, with whatever it still holds.
+
+    Nothing of it may live on, or it would send its messages after those of its successor.
+    """
+    task = producer._sender.sender_task  # noqa: SLF001 - aiokafka has no public way to give up
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task], timeout=within)
+    with suppress(*TROUBLE):
+        await asyncio.wait_for(producer.client.close(), within)
+    producer._closed = True  # noqa: SLF001 - so that it is not taken for a forgotten one
