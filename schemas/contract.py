@@ -22,8 +22,9 @@ _Json = dict[str, Any]
 
 _CLOUD_EVENTS = (
     "On Kafka an alert is a CloudEvents 1.0 event in binary mode: the value is the event's data, "
-    "the header `content-type` is `application/json`, and the header `ce_id` is "
-    "`incident_id/revision`."
+    "the header `content-type` is `application/json`, and the headers `ce_specversion`, `ce_id` "
+    "(`incident_id/revision`), `ce_source` (the cluster), `ce_type` (`gpuvigil.alert.` and the "
+    "status) and `ce_time` (event time) are its attributes."
 )
 
 

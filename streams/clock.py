@@ -25,6 +25,9 @@ class ClockState(Struct):
     shift_ms: int = 0
     ahead: int = 0
     """Samples in a row that were refused."""
+    observed_ms: int = 0
+    append_ms: int = 0
+    """Both times of the newest sample that was not refused."""
 
 
 def effective_ms(state: ClockState, observed_ms: int, append_ms: int, tolerance_ms: int) -> int:
@@ -42,7 +45,9 @@ def effective_ms(state: ClockState, observed_ms: int, append_ms: int, tolerance_
             )
         state.skews_ms.clear()
     state.ahead = 0
-    state.skews_ms.append(append_ms - observed_ms)
+    if not state.skews_ms or _came_in_time(state, observed_ms, append_ms):
+        state.skews_ms.append(append_ms - observed_ms)
+    state.observed_ms, state.append_ms = observed_ms, append_ms
     if len(state.skews_ms) > SKEW_MEMORY:
         del state.skews_ms[0]
     skew = min(state.skews_ms)
@@ -50,3 +55,11 @@ def effective_ms(state: ClockState, observed_ms: int, append_ms: int, tolerance_
     if abs(wanted - state.shift_ms) > STEADY_MS:
         state.shift_ms = wanted
     return observed_ms + state.shift_ms
+
+
+def _came_in_time(state: ClockState, observed_ms: int, append_ms: int) -> bool:
+    """Whether a sample came at the pace of its node's clock.
+
+    What an agent kept while Kafka was away comes all at once and says nothing about the clock.
+    """
+    return 2 * (append_ms - state.append_ms) >= observed_ms - state.observed_ms

@@ -70,6 +70,11 @@ class StageOne:
         self._positions: Counter[str] = Counter()
         """Next offset of each topic to be taken; below `seen` while a successor reads again."""
 
+    @property
+    def progress_ms(self) -> int:
+        """Event time up to which every window was handed on."""
+        return self.state.marked_ms
+
     # Batches
 
     def process(self, records: "Iterable[Record]") -> list[Output]:
@@ -263,9 +268,24 @@ class StageOne:
     # Time
 
     def _note_time(self, now_ms: int) -> None:
+        if self.state.host_clock:
+            self._excuse(now_ms - self.state.now_ms)
         self.state.now_ms = max(self.state.now_ms, now_ms)
         if self.state.now_ms > self._silence_due_ms:
             self._leave_silent()
+
+    def _excuse(self, gap_ms: int) -> None:
+        """Kafka was away for so long that nobody could say anything: that is nobody's silence.
+
+        What the agents kept meanwhile comes in any order of the nodes.  While Kafka is there, the
+        time goes on in small steps, by records or by ticks.
+        """
+        if not self.state.now_ms or gap_ms <= self.silent_ms // 2:
+            return
+        for key, node in self._nodes.items():
+            if key not in self._silent:
+                node.state.seen_ms += gap_ms
+        self._silence_due_ms = self._next_silence()
 
     def _leave_silent(self) -> None:
         """Nodes that said nothing for long hold nobody up; what they had counts as complete."""

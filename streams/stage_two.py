@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct, field
 
 from schemas import hot
+from schemas.cloud_events import alert_headers
 from schemas.codec import DecodeError, Decoder, encode
 from schemas.topics import ALERTS, WINDOWS, partition_of
 from schemas.windows import WindowContribution
@@ -164,6 +165,11 @@ class StageTwo:
         """Progress of the source partition that is furthest."""
         return max(self.state.marks.values(), default=0)
 
+    @property
+    def progress_ms(self) -> int:
+        """Event time up to which every window was judged."""
+        return self.state.judged_ms
+
     def process(self, records: "Iterable[Record]") -> list[Output]:
         """Take contributions and judge every window that all sources have passed."""
         outputs: list[Output] = []
@@ -269,7 +275,7 @@ class StageTwo:
             for event in self._judge_workload(key, merged(grouped[key]), start_ms, end_ms):
                 name = alert_key(event)
                 place = partition_of(name, self._sources)
-                outputs.append(Output(ALERTS, place, name, encode(event)))
+                outputs.append(Output(ALERTS, place, name, encode(event), alert_headers(event)))
 
     def _judge_workload(
         self, key: str, window: "WorkloadWindow", start_ms: int, end_ms: int

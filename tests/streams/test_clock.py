@@ -43,3 +43,12 @@ def test_a_clock_that_steps_ahead_is_followed_after_a_few_samples() -> None:
         except AheadOfBrokerError:
             refused += 1
     assert refused == STEPPED - 1
+
+
+def test_what_an_agent_kept_through_an_outage_says_nothing_about_the_clock() -> None:
+    state = ClockState()
+    for second in range(50):
+        effective_ms(state, second * 1000, second * 1000 + 100, TOLERANCE_MS)
+    for second in range(50, 650):
+        assert effective_ms(state, second * 1000, 650_000, TOLERANCE_MS) == second * 1000
+    assert effective_ms(state, 651_000, 651_100, TOLERANCE_MS) == 651_000

@@ -139,3 +139,15 @@ def test_a_node_that_falls_silent_resolves_its_alert() -> None:
     events = [json.loads(value) for value in about(EXPECTED, "Job/idle") if value]
     assert events[-1]["status"] == "resolved"
     assert events[-1]["reason"] == "node silent"
+
+
+def test_an_outage_of_kafka_is_nobodys_silence() -> None:
+    """What the agents kept meanwhile comes at once, one node after the other."""
+    begin, end = START_MS + 120_000, START_MS + 300_000
+    before = [one for one in world() if one[0] < begin]
+    kept = [(end, message) for at, message in world() if begin <= at < end]
+    kept.sort(key=lambda one: one[1].node)
+    after = [one for one in world() if one[0] >= end]
+    assert kept
+    assert len(after) > len(NODES)
+    assert ran([*before, *kept, *after]).alerts() == EXPECTED
