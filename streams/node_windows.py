@@ -45,6 +45,9 @@ class Ended(Struct):
 
     workload: WorkloadKey
     end: SeriesEnd
+    start_ms: int = 0
+    """Start of the window that it ended in: it is told with that window, however late this one is
+    handed on, and with none before, in which the series was still there."""
 
 
 class WindowsState(Struct):
@@ -120,11 +123,12 @@ class NodeWindows:
             self.close()
 
     def take(self, start_ms: int) -> "list[WorkloadWindow]":
-        """The node's part of a window, with the series that have ended since the last one."""
+        """The node's part of a window, with the series that have ended in it."""
         workloads = self.state.closed.pop(start_ms, [])
-        ended, self.state.ended = self.state.ended, []
+        ended = [one for one in self.state.ended if one.start_ms <= start_ms]
         if not ended:
             return workloads
+        self.state.ended = [one for one in self.state.ended if one.start_ms > start_ms]
         ends: dict[WorkloadKey, list[SeriesEnd]] = {}
         for one in ended:
             ends.setdefault(one.workload, []).append(one.end)
@@ -137,8 +141,9 @@ class NodeWindows:
 
     def end_all(self, reason: "EndReason") -> None:
         """Every series of the node ends."""
+        window = self.state.start_ms or 0
         for key, workload in self.state.live.items():
-            self._end(key, workload, reason)
+            self._end(key, workload, reason, window)
         self.state.live = {}
 
     def _turn_to(self, window: int) -> None:
@@ -182,11 +187,13 @@ class NodeWindows:
                 if holder.allocated:
                     live[key] = workload_key(pod, device.uuid)
                 rows.append((key, quality, reading))
-        self._note_ends(live, devices)
+        self._note_ends(live, devices, at_ms - at_ms % WINDOW_MS)
         self.state.devices = devices
         return rows
 
-    def _note_ends(self, live: dict[str, WorkloadKey], devices: "dict[str, DeviceSample]") -> None:
+    def _note_ends(
+        self, live: dict[str, WorkloadKey], devices: "dict[str, DeviceSample]", window: int
+    ) -> None:
         before = self.state.live
         if live.keys() == before.keys():
             return
@@ -195,15 +202,16 @@ class NodeWindows:
                 continue
             device, _, pod = key.partition("|")
             if pod and pod not in self._pods.pods:
-                self._end(key, workload, "pod deleted")
+                self._end(key, workload, "pod deleted", window)
             else:
-                self._end(key, workload, "not allocated" if device in devices else "device removed")
+                reason: EndReason = "not allocated" if device in devices else "device removed"
+                self._end(key, workload, reason, window)
         self.state.live = live
 
-    def _end(self, key: str, workload: WorkloadKey, reason: "EndReason") -> None:
+    def _end(self, key: str, workload: WorkloadKey, reason: "EndReason", window: int) -> None:
         device, _, pod = key.partition("|")
         end = hot.SeriesEnd(node=self._node, device_uuid=device, pod_uid=pod or None, reason=reason)
-        self.state.ended.append(Ended(workload, end))
+        self.state.ended.append(Ended(workload, end, window))
 
     def _close_series(
         self,

@@ -332,6 +332,8 @@ class StageOne:
                 gone_at = self._gone_window(node)
                 if gone_at + WINDOW_MS <= upto:
                     starts.add(max(gone_at, self.state.marked_ms))
+            ends = {max(e.start_ms, self.state.marked_ms) for e in node.state.windows.ended}
+            starts |= {start for start in ends if start + WINDOW_MS <= upto}
             closed = node.state.windows.closed
             for start in [one for one in closed if one + WINDOW_MS <= upto]:
                 if start < self.state.marked_ms:

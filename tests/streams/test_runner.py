@@ -14,6 +14,7 @@ from schemas.topics import TELEMETRY, node_key, partition_of
 from streams.checkpoints import CheckpointError
 from streams.outputs import Quarantine, TooManyFaultsError
 from streams.runner import InProcess
+from streams.stage_one import PARTITION_KEY
 from streams.windows import Series
 
 if TYPE_CHECKING:
@@ -103,6 +104,27 @@ def test_an_operator_that_raises_ends_its_key_alone(monkeypatch: pytest.MonkeyPa
     assert runner.counters["quarantined"] == 1
     [(_, headers)] = runner.dead_letters()
     assert headers["reason"] == b"operator raised ZeroDivisionError: a fault"
+
+
+@pytest.mark.slow
+def test_where_batches_end_changes_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods end within these 40 minutes; a series that ended must not be told with an earlier
+    window, after which it would come back and never end again."""
+    monkeypatch.setattr("streams.runner.BATCH_SECONDS", 60.0)
+    found = []
+    for size in (7, 4096):
+        monkeypatch.setattr("streams.runner.BATCH_MESSAGES", size)
+        runner = InProcess(DetectorParameters())
+        runner._take_all(simulated(2400).messages())
+        for _ in range(3):
+            runner._step()
+        states: dict[bytes, bytes | None] = {}
+        for two in runner._two:
+            states |= two.dump()
+        del states[PARTITION_KEY]  # it holds offsets
+        found.append(states)
+    assert len(found[0]) > 10
+    assert found[0] == found[1]
 
 
 def test_many_keys_that_fail_stop_the_worker() -> None:
