@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commands import agent, alerts, broker, schema, topics, watch
+from commands import agent, alerts, broker, schema, state, topics, watch, worker
 from commands.errors import UsageError
 from streams.checkpoints import CheckpointError
 from streams.outputs import TooManyFaultsError
@@ -21,8 +21,10 @@ app.command()(watch.replay)
 app.command()(watch.run)
 app.command()(broker.broker)
 app.add_typer(topics.app, name="topics")
+app.command()(worker.worker)
 app.command()(agent.agent)
 app.add_typer(alerts.app, name="alerts")
+app.add_typer(state.app, name="state")
 app.command()(schema.schema)
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from aiokafka.errors import KafkaError
 
-from transport.contract import UnreachableError
+from transport.contract import TransportError, UnreachableError
 from transport.kafka_errors import one_line, why_unreachable
 
 T = TypeVar("T")
@@ -21,16 +21,22 @@ async def contacted(
 ) -> T:
     """What the attempt returns, made again while Kafka is away.
 
-    Raises UnreachableError when the time is over, and CredentialsError at once: waiting mends no
-    password.
+    Raises UnreachableError when the time is over, and any other TransportError at once: waiting
+    mends no password.
     """
     end = time.monotonic() + GIVE_UP_SECONDS
     while True:
         try:
             return await attempt()
-        except (KafkaError, OSError, TimeoutError) as error:
-            reason = await why_unreachable(options, one_line(error))
+        except (UnreachableError, KafkaError, OSError, TimeoutError) as error:
+            reason = await _reason(error, options)
             if not isinstance(reason, UnreachableError) or time.monotonic() + RETRY_SECONDS > end:
                 raise reason from error
             say(f"{reason}; trying again")
         await sleep(RETRY_SECONDS)
+
+
+async def _reason(error: Exception, options: Mapping[str, Any]) -> TransportError:
+    if isinstance(error, TransportError):
+        return error
+    return await why_unreachable(options, one_line(error))

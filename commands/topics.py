@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from commands.errors import UsageError
+from commands.repartition import repartition
 from commands.settings import Bootstrap, Config, load_settings
 from commands.topic_disk import Load, disk_bytes
 from schemas.topics import DEFAULT_PARTITIONS
@@ -110,6 +111,9 @@ def describe(
         typer.echo(json.dumps([_as_json(name, found.get(name)) for name in names], indent=2))
         return
     Console(soft_wrap=True, highlight=False).print(_described(names, found))
+
+
+app.command()(repartition)
 
 
 async def _create(

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final, Literal
 
 import faust
-from faust.app.base import BootStrategy
 
 from schemas.parameters import DetectorParameters
 from streams.engine import clients
 from streams.engine.batches import FaustIntake
+from streams.engine.direct import DirectIntake
 from streams.engine.engine import Engine
 from streams.engine.operators import BY_NODE, STAGES, Operator, Stage
 from streams.engine.outbox import Outbox
@@ -25,8 +25,12 @@ from transport.connection import Connection
 log = logging.getLogger(__name__)
 
 GROUP = "gpuvigil"
-STOP_SECONDS = 2.0
-SOURCE_TOPICS = [topic for stage in STAGES for topic in stage.topics]
+STOP_SECONDS = 10.0
+"""A worker that ends waits for each of its parts no longer: leaving the group may have to wait for
+a rebalance."""
+
+SOURCE_TOPICS: Final = [topic for stage in STAGES for topic in stage.topics]
+INTAKES: Final = {"faust": FaustIntake, "direct": DirectIntake}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +46,22 @@ class WorkerOptions:
     instance_id: str | None = None
     """Kafka's group.instance.id: a member that comes back within the session keeps its partitions,
     and one that stops does not hand them over before the session's end."""
-    web_host: str = "127.0.0.1"
-    web_port: int | None = None
+    intake: Literal["faust", "direct"] = "faust"
+    """Who runs the consumer: Faust, or this program's own service in a Faust app."""
 
 
-class _NoProducer(BootStrategy):
-    """Faust starts its consumer and its web view; what is written goes through the outbox."""
+class _App(faust.App):
+    """Faust without what only its own tables and consumer need."""
 
-    enable_kafka_producer = False
+    async def on_first_start(self) -> None:
+        """Make no directories: they would hold tables, and there are none."""
+
+    async def on_start(self) -> None:
+        """Where Faust touches no Kafka, don't make its consumer: it begins with a thread's loop."""
+        if self.boot_strategy.enable_kafka:
+            await super().on_start()
+        else:
+            self.finalize()
 
 
 class Worker:
@@ -59,7 +71,7 @@ class Worker:
         self._options = options
         connection = options.connection
         self.app = self._faust_app()
-        self.intake = FaustIntake(
+        self.intake = INTAKES[options.intake](
             self.app, connection.prefix, SOURCE_TOPICS,
             partial(
                 clients.group_consumer, connection, group=GROUP,
@@ -86,40 +98,54 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set or the worker can't go on; raises what it could not survive."""
         self.outbox.start()
-        clockwork = asyncio.create_task(self.timers.run(), name="timers")
-        waiting = asyncio.create_task(stop.wait(), name="stop")
+        tasks = [
+            asyncio.create_task(work, name=name)
+            for name, work in {
+                "app": self._run_app(),
+                "timers": self.timers.run(),
+                "ended": self.intake.ended.wait(),
+                "membership": self.intake.watch(),
+                "stop": stop.wait(),
+            }.items()
+        ]
         try:
-            await self.app.start()
-            ended = asyncio.create_task(self.app.wait_until_stopped(), name="app")
-            await asyncio.wait({ended, waiting, clockwork}, return_when=asyncio.FIRST_COMPLETED)
-            ended.cancel()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
-            await self._leave(clockwork)
-        self._raise_failure(clockwork)
+            failures = [task.exception() for task in tasks if task.done() and not task.cancelled()]
+            await self._leave(tasks)
+        for error in (self.intake.error, *failures, self.app.crash_reason):
+            if error is not None:
+                raise error
 
-    async def _leave(self, clockwork: "asyncio.Task[None]") -> None:
-        """Save, say goodbye to the group, stop."""
-        clockwork.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await clockwork
-        await self.engine.stop()
-        await self.app.stop()
-        await self.outbox.stop()
+    async def _run_app(self) -> None:
+        """Join the group, then stay; ends when the app crashes."""
+        await self.app.start()
+        waiting = asyncio.create_task(self.app.wait_until_stopped(), name="app stopped")
+        await asyncio.shield(waiting)  # cancelled, it would leave a task behind; a stop ends it
 
-    def _raise_failure(self, clockwork: "asyncio.Task[None]") -> None:
-        if self.intake.error is not None:
-            raise self.intake.error
-        if self.app.crash_reason is not None:
-            raise self.app.crash_reason
-        if not clockwork.cancelled() and (error := clockwork.exception()) is not None:
-            raise error
+    async def _leave(self, tasks: Iterable["asyncio.Task[Any]"]) -> None:
+        """Save, say goodbye to the group, stop; a fault in one keeps nobody from the next."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for name, stop in {
+            "engine": self.engine.stop,
+            "app": self.app.stop,
+            "outbox": self.outbox.stop,
+        }.items():
+            stopping = asyncio.create_task(stop(), name=f"stop {name}")
+            await asyncio.wait({stopping}, timeout=STOP_SECONDS)
+            if not stopping.done():
+                log.warning("the %s has not stopped within %.0f s", name, STOP_SECONDS)
+                stopping.cancel()
+            elif (error := stopping.exception()) is not None:
+                log.error("the %s did not stop in order", name, exc_info=error)
 
     def _faust_app(self) -> faust.App:
         options = self._options
-        app = faust.App(
+        return _App(
             options.connection.prefix + GROUP,
-            broker=[f"kafka://{one}" for one in options.connection.bootstrap.split(",")],
+            broker=[f"kafka://{one.strip()}" for one in options.connection.bootstrap.split(",")],
             topic_disable_leader=True,
             topic_allow_declare=False,
             stream_wait_empty=False,
@@ -128,15 +154,6 @@ class Worker:
             web_enabled=False,
             autodiscover=False,
         )
-        app.boot_strategy = _NoProducer(app, enable_web=False)
-        for name in SOURCE_TOPICS:
-            topic = app.topic(
-                options.connection.topic(name),
-                key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw",
-                acks=False,
-            )  # fmt: skip
-            app.agent(topic, name=name)(_subscribed)
-        return app
 
     def _state_topic(self, stage: Stage) -> StateTopic:
         connection = self._options.connection
@@ -150,9 +167,3 @@ class Worker:
     def _operator(self, stage: Stage, partition: int) -> Operator:
         made = StageOne if stage is BY_NODE else StageTwo
         return made(partition, self._options.partitions, self._options.parameters)
-
-
-async def _subscribed(stream: Any) -> None:  # noqa: ANN401 - as Faust types agents
-    """Keeps a topic in Faust's subscription; its records go to the engine in whole batches."""
-    async for _ in stream:
-        log.error("a record went through Faust's agent and not to the engine")

@@ -80,3 +80,10 @@ def group_consumer(
         max_poll_interval_ms=600_000,
         request_timeout_ms=round(max(40.0, session_seconds * 2) * 1000),
     )
+
+
+async def raise_pending(consumer: AIOKafkaConsumer) -> None:
+    """Raise what went wrong with the membership, which aiokafka else tells only to who fetches."""
+    coordinator = consumer._coordinator  # noqa: SLF001 - under the guard test
+    if coordinator is not None:
+        coordinator.check_errors()

@@ -11,24 +11,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import ProducerFenced
 
+from streams.engine.faults import FINAL, TRANSIENT
 from streams.engine.intake import Intake
 from streams.engine.operators import STAGE_OF, STAGES, MakeOperator, Place, Stage
 from streams.engine.outbox import Outbox
+from streams.engine.places import mend_place
+from streams.engine.saver import Saver
 from streams.engine.seat import Seat
-from streams.engine.state_topic import Saving, StateTopic, StateTopicError
-from streams.outputs import TooManyFaultsError
-from streams.states import NewerStateError
+from streams.engine.state_topic import StateTopic
 from transport.contract import Record
 
 log = logging.getLogger(__name__)
-
-TRANSIENT = (KafkaError, OSError, TimeoutError)
-"""Faults of a broker that is away or busy: tried again while the partition is ours."""
-
-FATAL = (NewerStateError, StateTopicError, TooManyFaultsError)
-"""Faults that another try can't mend: the worker stops and says so."""
 
 RETRY_SECONDS = 1.0
 REVOKE_SECONDS = 3.0
@@ -58,19 +53,21 @@ class Engine:
         self.partitions = partitions
         self.assigned: frozenset[int] = frozenset()
         self.broker_ms = 0
-        """The broker's clock as far as it is known: the newest append time of anything."""
-        self.saved_at: dict[tuple[str, int], float] = {}
-        """When each seat was saved last, on the loop's clock."""
-        self.state_bytes: dict[tuple[str, int], int] = {}
+        """The newest append time of anything, as the broker told it."""
+        self._heard_at = 0.0
+        self.ends: dict[Place, int] = {}
+        """Where the topics ended when the broker was asked."""
         self._intake = intake
         self._states = states
         self._outbox = outbox
         self._make_operator = make_operator
         self._session_seconds = session_seconds
         self._held_back: dict[Place, set[str]] = {}
-        self._locks: dict[tuple[str, int], asyncio.Lock] = {}
+        self._saver = Saver(states, outbox, partitions=partitions)
+        self._retired: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        outbox.on_final = self._end
 
     # What the intake tells
 
@@ -81,10 +78,10 @@ class Engine:
             return None
         try:
             taken = seat.take(topic, records)
-        except FATAL as error:
+        except FINAL as error:
             self._end(error)
             return None
-        self.broker_ms = max(self.broker_ms, seat.newest_append_ms)
+        self._hear(seat.newest_append_ms)
         self.send(seat, taken.outputs)
         return taken.seek_to
 
@@ -126,11 +123,39 @@ class Engine:
 
     def send(self, seat: Seat, outputs: Iterable[object]) -> None:
         """Put a seat's outputs on their way."""
-        self._outbox.put(_key(seat), outputs)  # type: ignore[arg-type]
+        self._outbox.put(seat.key, outputs)  # type: ignore[arg-type]
 
     def live(self, stage: Stage) -> list[Seat]:
         """The seats of a stage that take records."""
         return [s for s in self.seats.values() if s.stage is stage and s.live]
+
+    def totals(self) -> Counter[str]:
+        """Everything that was counted in this process, over all seats that it has held."""
+        total = self.counters + self._outbox.counters + self._retired
+        for seat in self.seats.values():
+            total.update(seat.counted())
+        return total
+
+    @property
+    def saved_at(self) -> Mapping[tuple[str, int], float]:
+        """When each seat was saved or loaded last, on the loop's clock."""
+        return self._saver.saved_at
+
+    @property
+    def state_bytes(self) -> Mapping[tuple[str, int], int]:
+        """Size of each seat's states, as dumped."""
+        return self._saver.state_bytes
+
+    def is_live(self, stage: Stage, partition: int) -> bool:
+        """Whether the records of a stage and partition are taken."""
+        seat = self.seats.get((stage.name, partition))
+        return seat is not None and seat.live
+
+    def lag(self, place: Place) -> int | None:
+        """Records between our next offset and the end of a place when it was last asked for."""
+        seat = self.seats.get((STAGE_OF[place[0]].name, place[1]))
+        end = self.ends.get(place)
+        return None if seat is None or end is None else max(0, end - seat.next[place[0]])
 
     def hold_back(self, place: Place, reason: str) -> None:
         """Fetch nothing from a place while the reason lasts.  The only way to pause."""
@@ -169,9 +194,14 @@ class Engine:
         if hints:
             await self._intake.commit(hints)
 
+    def broker_now_ms(self) -> int:
+        """The broker's clock: the newest time that it told, and what passed here since then."""
+        passed = asyncio.get_running_loop().time() - self._heard_at
+        return self.broker_ms + round(passed * 1000) if self.broker_ms else 0
+
     def waiting(self, seat: Seat) -> int:
         """Outputs of a seat that Kafka has not acknowledged."""
-        return self._outbox.waiting(_key(seat))
+        return self._outbox.waiting(seat.key)
 
     # Taking over
 
@@ -181,13 +211,13 @@ class Engine:
             try:
                 seats = await self._seats_of(stage, states, partitions, generation)
                 await self._begin(seats, generation)
+            except FINAL as error:
+                self._end(error)
+                return
             except TRANSIENT as error:
                 self.counters["takeover_retries"] += 1
                 log.warning("cannot take over %s: %s: %s", stage.name, type(error).__name__, error)
                 await asyncio.sleep(RETRY_SECONDS)
-            except FATAL as error:
-                self._end(error)
-                return
             else:
                 return
 
@@ -207,8 +237,9 @@ class Engine:
             operator.load(loaded[partition].states)
             seat = Seat(stage, operator)
             seat.saved = {key: hash(value) for key, value in loaded[partition].states.items()}
-            self.seats[_key(seat)] = seat
-            self.state_bytes[_key(seat)] = loaded[partition].bytes_read
+            self._retire(self.seats.get(seat.key))
+            self.seats[seat.key] = seat
+            self._saver.note(seat, loaded[partition].bytes_read)
         self.counters["seats_loaded"] += len(fresh)
         self.counters["seats_kept"] += len(kept)
         return [self.seats[stage.name, p] for p in partitions]
@@ -228,10 +259,9 @@ class Engine:
         await self._intake.seek({p: offset for seat in seats for p, offset in seat.places.items()})
         if not self._is_mine(generation):
             return
-        now = asyncio.get_running_loop().time()
         for seat in seats:
             seat.live = True
-            self.saved_at[_key(seat)] = now
+            self._saver.note(seat)
         self._fetch()
         log.info(
             "took over %s %s", seats[0].stage.name,
@@ -242,35 +272,14 @@ class Engine:
         self, seat: Seat, topic: str, begins: Mapping[Place, int], ends: Mapping[Place, int]
     ) -> bool:
         """Whether a topic was made again or cut; then the seat goes on where it begins now."""
-        place = topic, seat.partition
-        wanted, begin, end = seat.next[topic], begins[place], ends[place]
-        if wanted > end:
-            self.counters["topics_recreated"] += 1
-            log.error(
-                "%s/%d ends at %d and its states have read up to %d: it was made again; reading "
-                "from its beginning, the states are kept", *place, end, wanted,
-            )  # fmt: skip
-        elif wanted < begin:
-            if wanted:
-                self.counters["cut_by_retention"] += begin - wanted
-                log.error(
-                    "retention cut %d messages of %s/%d before they were read; give the topic a "
-                    "longer retention.ms or the workers more room", begin - wanted, *place,
-                )  # fmt: skip
-        else:
-            return False
-        seat.reposition(topic, begin)
-        return True
+        return mend_place(seat, topic, begins, ends, self.counters)
 
     async def _leave(self, seat: Seat) -> None:
         """The partition belongs to somebody else now."""
-        key = _key(seat)
-        async with self._lock(key):
-            if seat.partition in self.assigned or self.seats.get(key) is not seat:
+        async with self._saver.lock(seat):
+            if seat.partition in self.assigned or self.seats.get(seat.key) is not seat:
                 return
-            del self.seats[key]
-            self.saved_at.pop(key, None)
-            self.state_bytes.pop(key, None)
+            self._drop(seat)
         await self._states[seat.stage.name].release(seat.partition)
 
     # Saving
@@ -296,6 +305,8 @@ class Engine:
             await self._states[seat.stage.name].release(seat.partition)
             seat.live = False
             raise
+        except FINAL as error:
+            self._end(error)
         except TRANSIENT as error:
             self.counters["failed_saves"] += 1
             log.warning(
@@ -305,35 +316,16 @@ class Engine:
             self._retake(seat, generation, RETRY_SECONDS)
 
     async def _save(self, seat: Seat) -> None:
-        key = _key(seat)
-        async with self._lock(key):
-            if not seat.live:
-                return
-            seat.operator.forget()
-            states = seat.operator.dump()  # a consistent cut: nothing is awaited until it is taken
-            offsets = seat.operator.resume_offsets()
-            hashes = {k: hash(v) for k, v in states.items() if v is not None}
-            changed = {
-                k: (seat.operator.state_version(k), v)
-                for k, v in states.items()
-                if v is None or seat.saved.get(k) != hashes[k]
-            }
-            await self._outbox.acknowledged(key)
-            saving = Saving(seat.stage.name, seat.partition, self.partitions, offsets)
-            if changed:
-                at_ms = await self._states[seat.stage.name].save(saving, changed)
-                self.broker_ms = max(self.broker_ms, at_ms)
-            seat.saved = hashes
-            self.state_bytes[key] = sum(len(v) for v in states.values() if v is not None)
-            self.saved_at[key] = asyncio.get_running_loop().time()
-            self.counters["saves"] += 1
+        at_ms = await self._saver.save(seat)
+        self._hear(at_ms or 0)
+        self.counters["saves"] += seat.live
 
     def _retake(self, seat: Seat, generation: int, after_seconds: float) -> None:
         """Whether a save counts is not known: claim and load again, while the partition is ours."""
         seat.live = False
         self._fetch()
-        if self.seats.get(_key(seat)) is seat:
-            del self.seats[_key(seat)]
+        if self.seats.get(seat.key) is seat:
+            self._drop(seat)
         self._spawn(self._retake_later(seat, generation, after_seconds))
 
     async def _retake_later(self, seat: Seat, generation: int, after_seconds: float) -> None:
@@ -343,6 +335,21 @@ class Engine:
             await self._take_over(seat.stage, [seat.partition], generation)
 
     # Small things
+
+    def _hear(self, append_ms: int) -> None:
+        if append_ms > self.broker_ms:
+            self.broker_ms = append_ms
+            self._heard_at = asyncio.get_running_loop().time()
+
+    def _drop(self, seat: Seat) -> None:
+        del self.seats[seat.key]
+        self._saver.forget(seat)
+        self._retire(seat)
+
+    def _retire(self, seat: Seat | None) -> None:
+        """What a seat has counted outlives it: totals never go back."""
+        if seat is not None:
+            self._retired.update(seat.counted())
 
     def _is_mine(self, generation: int) -> bool:
         return generation == self._intake.generation and not self._stopping
@@ -357,9 +364,6 @@ class Engine:
                 if not self._held_back.get(place)
             }
         )
-
-    def _lock(self, key: tuple[str, int]) -> asyncio.Lock:
-        return self._locks.setdefault(key, asyncio.Lock())
 
     def _end(self, error: Exception) -> None:
         self._stopping = True
@@ -376,7 +380,3 @@ class Engine:
             log.error("the engine failed", exc_info=error)
             with suppress(Exception):
                 self._end(RuntimeError(f"{type(error).__name__}: {error}"))
-
-
-def _key(seat: Seat) -> tuple[str, int]:
-    return seat.stage.name, seat.partition

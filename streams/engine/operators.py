@@ -19,6 +19,11 @@ class Operator(Protocol):
     partition: int
     counters: Counter[str]
 
+    @property
+    def progress_ms(self) -> int:
+        """Event time up to which everything is complete; 0 before the first of it."""
+        ...
+
     def process(self, records: Iterable[Record]) -> list[Output]:
         """Take records of one topic in their order; the outputs that follow."""
         ...

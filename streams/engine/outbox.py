@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooL
 
 from schemas.deadletter import dead_letter
 from schemas.topics import DEADLETTER
+from streams.engine.faults import NOT_ALLOWED
 from streams.outputs import Output
 from transport.kafka_producer import abandon, started
 
@@ -46,6 +47,8 @@ class Outbox:
 
     def __init__(self, make_producer: Callable[[], AIOKafkaProducer], prefix: str) -> None:
         self.counters: Counter[str] = Counter()
+        self.on_final: Callable[[Exception], None] = log.error
+        """Called with the fault when outputs may not be written at all."""
         self._make = make_producer
         self._prefix = prefix
         self._producer: AIOKafkaProducer | None = None
@@ -96,6 +99,9 @@ class Outbox:
             self._wake.clear()
             try:
                 await self._send_all()
+            except NOT_ALLOWED as error:
+                self.on_final(error)
+                return
             except (KafkaError, OSError, TimeoutError) as error:
                 await self._again(error)
 

@@ -38,6 +38,11 @@ class Seat:
         self._went_back: dict[str, int] = {}
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Stage and partition."""
+        return self.stage.name, self.partition
+
+    @property
     def partition(self) -> int:
         """The partition of all its topics."""
         return self.operator.partition
@@ -66,6 +71,10 @@ class Seat:
         """The topic begins anew at `offset`."""
         self.operator.reposition(topic, offset)
         self.next[topic] = offset
+
+    def counted(self) -> Counter[str]:
+        """What the seat and its operator have counted."""
+        return self.counters + self.operator.counters
 
     def _new(self, topic: str, records: Sequence[Record]) -> Sequence[Record]:
         wanted = self.next[topic]

@@ -16,6 +16,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from msgspec import Struct
 
+from streams.engine.faults import StateTopicError
 from streams.stage_one import PARTITION_KEY
 from transport.kafka_producer import abandon, started
 
@@ -30,10 +31,6 @@ CLAIM_SECONDS = 10.0
 SAVE_SECONDS = 30.0
 STOP_SECONDS = 2.0
 READ_MILLISECONDS = 200
-
-
-class StateTopicError(Exception):
-    """The checkpoints can't be used by this worker; the text says what to do."""
 
 
 class Claim(NamedTuple):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from schemas.topics import PODS, TELEMETRY
-from streams.engine.engine import TRANSIENT, Engine
+from streams.engine.engine import Engine
+from streams.engine.faults import TRANSIENT
 from streams.engine.intake import Intake
 from streams.engine.operators import BY_NODE, BY_WORKLOAD, Place
 from streams.engine.pressure import is_too_far, newest_marks
@@ -22,6 +23,11 @@ TICK_SECONDS = 2.0
 
 LOOK_SECONDS = 0.25
 """How often progress is compared: an event-time second may pass in a fraction of one."""
+
+QUIET_ASKS = 5
+"""A partition whose streams have no real clock goes with the others once its end was found where it
+was for so many times: a producer at any speed may just not have sent its part yet.  Only answers
+count, so an outage of the broker is no silence."""
 
 MOST_UNACKNOWLEDGED = 5000
 FEW_UNACKNOWLEDGED = 500
@@ -49,6 +55,8 @@ class Timers:
     max_ahead_ms: int
     _asked: dict[int, _Asked] = field(default_factory=dict)
     _since_ms: dict[int, int] = field(default_factory=dict)
+    _quiet: dict[int, tuple[dict[Place, int], int]] = field(default_factory=dict)
+    """By partition: the ends that were found last, and how often in a row."""
 
     async def run(self) -> None:
         """Everything at its own pace."""
@@ -60,15 +68,22 @@ class Timers:
 
     async def ask(self) -> None:
         """Where do the source topics end?  The broker's clock was read before that."""
-        broker_ms = self.engine.broker_ms
+        broker_ms = self.engine.broker_now_ms()
         seats = [s for s in self.engine.live(BY_NODE) if s.partition not in self._asked]
         taken = {seat.partition: seat.next[TELEMETRY] for seat in seats}
-        places = [place for seat in seats for place in seat.places]
+        places = {place for s in (*seats, *self.engine.live(BY_WORKLOAD)) for place in s.places}
         if not places:
             return
-        ends = await self.intake.end_offsets(places)
+        try:
+            ends = await self.intake.end_offsets(places)
+        except TRANSIENT:
+            self._quiet.clear()
+            raise
+        self.engine.ends.update(ends)
         for seat in seats:
             mine = {place: ends[place] for place in seat.places}
+            before, times = self._quiet.get(seat.partition, (mine, 0))
+            self._quiet[seat.partition] = mine, times + 1 if before == mine else 1
             self._asked[seat.partition] = _Asked(seat, broker_ms, mine, taken[seat.partition])
         await self._mend_recreated(ends)
 
@@ -91,7 +106,9 @@ class Timers:
 
     def _tick(self, asked: _Asked, others_ms: int) -> None:
         self._give_up_pods(asked)
-        outputs = _one(asked.seat).tick(asked.broker_ms, others_ms)
+        _, times = self._quiet.get(asked.seat.partition, (asked.ends, 0))
+        is_quiet = times >= QUIET_ASKS or not any(asked.ends.values())
+        outputs = _one(asked.seat).tick(asked.broker_ms, others_ms if is_quiet else 0)
         self.engine.send(asked.seat, outputs)
 
     def _give_up_pods(self, asked: _Asked) -> None:
