@@ -63,11 +63,20 @@ check: $(VENV)/dev ## Lint, format, types, imports and the fast tests: the inner
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
-	@$(VENV)/bin/python -m pytest -q -m "not slow and not kafka" $(ARGS)
+	@$(VENV)/bin/python -m pytest -q -n auto -m "not slow and not kafka" $(ARGS)
 
 .PHONY: bench
-bench: $(VENV)/dev ## Measure the in-process path against bare decoding of the same messages
-	@$(VENV)/bin/python -m benchmarks.in_process $(ARGS)
+bench: $(VENV)/dev ## Measure the path in one process against bare decoding, and a worker on Kafka against a bare consumer
+	@$(VENV)/bin/python -m benchmarks.in_process
+	@$(VENV)/bin/python -m benchmarks.on_kafka
+
+.PHONY: kills
+kills: $(VENV)/dev ## Kill, freeze and starve two workers on Kafka for ten minutes and compare what comes out
+	@$(VENV)/bin/python -m tests.delivery $(ARGS)
+
+.PHONY: takeovers
+takeovers: $(VENV)/dev ## Measure how long a takeover takes, with no state and with 50 MB
+	@$(VENV)/bin/python -m tests.delivery.takeovers $(ARGS)
 
 .PHONY: schema
 schema: $(VENV)/dev ## Write the JSON Schema and AsyncAPI documents from the models

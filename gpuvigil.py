@@ -14,6 +14,7 @@ from streams.outputs import TooManyFaultsError
 app = typer.Typer(
     no_args_is_help=True,
     help="Watches GPUs as streams of events and says which are wasted, hung or leaking.",
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(watch.demo)

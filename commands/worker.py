@@ -106,18 +106,23 @@ async def _served(
     """Run a worker with its web server until it is asked to stop."""
     from aiokafka.errors import KafkaError
 
-    from streams.engine.faults import told
+    from streams.engine.faults import OURS, told
     from streams.engine.metrics import registry
-    from streams.engine.web import WebServer
+    from streams.engine.web import WebError, WebServer
 
     host, port = web
     server = WebServer(worker.engine, worker.intake, registry(worker.engine), host=host, port=port)
     if port != NO_WEB:
-        await server.start()
+        try:
+            await server.start()
+        except WebError as error:
+            raise UsageError(str(error)) from error
         log.info("metrics on http://%s:%d/metrics", host, server.port)
     telling = asyncio.create_task(_tell(worker))
     try:
         await worker.run(stop)
+    except OURS as error:
+        raise UsageError(str(error)) from error
     except KafkaError as error:
         raise await told(error, options.connection, options.session_seconds) from error
     finally:

@@ -1,5 +1,6 @@
 """Topics of a real broker as tests make and read them."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ async def create(
     await admin.start()
     topics = [NewTopic(name, partitions, 1, topic_configs=dict(config or {})) for name in names]
     answer = await admin.create_topics(topics)
+    await _until_known(admin, dict.fromkeys(names, partitions))
     await admin.close()
     assert [error[1] for error in answer.topic_errors] == [0] * len(names)
 
@@ -24,7 +26,22 @@ async def widen(bootstrap: str, name: str, partitions: int) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     await admin.create_partitions({name: NewPartitions(total_count=partitions)})
+    await _until_known(admin, {name: partitions})
     await admin.close()
+
+
+async def _until_known(admin: AIOKafkaAdminClient, wanted: Mapping[str, int]) -> None:
+    """The broker hears of a change from the controller, a moment after that has answered."""
+    async with asyncio.timeout(10):
+        while True:
+            known = {
+                one["topic"]: len(one["partitions"])
+                for one in await admin.describe_topics()
+                if not one["error_code"]
+            }
+            if all(known.get(name) == count for name, count in wanted.items()):
+                return
+            await asyncio.sleep(0.05)
 
 
 async def records(bootstrap: str, name: str, partitions: int = 4) -> dict[int, list[Any]]:

@@ -59,6 +59,7 @@ def test_help_names_what_it_takes(command: str) -> None:
     assert "--help" in ran.stdout
 
 
+@pytest.mark.slow
 def test_the_demonstration_finds_what_is_bad_and_nothing_else() -> None:
     ran = gpuvigil("demo", "--json", "--speed", "0")
     assert ran.returncode == 0
@@ -125,6 +126,7 @@ def test_settings_come_from_the_file_and_the_environment(tmp_path: Path) -> None
     assert events(ran.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_prints_the_summary_so_far(number: signal.Signals, tmp_path: Path) -> None:
     running = subprocess.Popen(
@@ -223,6 +225,7 @@ def test_held_memory_is_found_with_a_hold_of_two_minutes() -> None:
     assert [str(e["updated_at"])[11:16] for e in held] == ["16:12", "16:22"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_read_to_its_end_says_nothing_new(tmp_path: Path) -> None:
     log = str(idle_log(tmp_path / "night.csv", 60))
     whole = gpuvigil("run", "--json", "--from", log, "--state", str(tmp_path / "a")).stdout

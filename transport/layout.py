@@ -70,7 +70,9 @@ class Difference:
 
     def __str__(self) -> str:
         if self.what == EXISTENCE:
-            return f"{self.topic}: is missing; run `gpuvigil topics create`"
+            return (
+                f"{self.topic}: is missing; run `gpuvigil topics create`, or let this user see it"
+            )
         return f"{self.topic}: {self.what} is {self.found}, should be {self.wanted}; {self._mend()}"
 
     def _mend(self) -> str:

@@ -31,7 +31,10 @@ class StateTopicError(Exception):
     """The checkpoints can't be used by this worker; the text says what to do."""
 
 
-FINAL = (NewerStateError, StateTopicError, TooManyFaultsError, *NOT_ALLOWED)
+OURS = (NewerStateError, StateTopicError, TooManyFaultsError)
+"""Faults whose text already says what to do."""
+
+FINAL = (*OURS, *NOT_ALLOWED)
 """Faults that another try can't mend: the worker stops and says so."""
 
 

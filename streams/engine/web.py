@@ -1,5 +1,6 @@
 """What a worker answers over HTTP: metrics, and whether it is ready and alive."""
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -69,8 +70,8 @@ class WebServer:
         except OSError as error:
             await self._runner.cleanup()
             raise WebError(
-                f"cannot serve metrics on {self._host}:{self.port} ({error.strerror}); choose "
-                "another --web-port"
+                f"cannot serve metrics on {self._host}:{self.port} "
+                f"({os.strerror(error.errno or 0)}); choose another --web-port"
             ) from error
         self.port = self._runner.addresses[0][1]
 

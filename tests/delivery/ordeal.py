@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TypeVar
 from schemas.topics import ALERTS, STATE_PREFIX
 from streams.engine import clients
 from streams.engine.state_topic import StateTopic
-from tests.delivery.cluster import PROGRESS, Agent, TookOver, WorkerProcess, agent
+from tests.delivery.cluster import PROGRESS, Agent, WorkerProcess, agent
 from tests.delivery.reference import (
     PARTITIONS,
     Reference,
@@ -25,6 +24,7 @@ from tests.delivery.reference import (
     in_process,
 )
 from tests.delivery.schedule import Fault
+from tests.delivery.takeovers import in_words, takeover
 from tests.kafka_topics import records
 from transport.broker import Broker
 from transport.connection import Connection
@@ -70,8 +70,8 @@ class Outcome:
         lines = [
             f"alert events: {self.events} on the topic, {wanted} without repeated revisions wanted",
             f"states compared: {len(self.reference.states)}",
-            f"takeovers: {_seconds(self.takeovers)}",
-            f"clean stops: {_seconds(self.stops)}",
+            f"takeovers: {in_words(self.takeovers)}",
+            f"clean stops: {in_words(self.stops)}",
         ]
         return "\n".join([*lines, *(self.differences() or ["no difference"])])
 
@@ -99,7 +99,7 @@ class Ordeal:
                 stops = [worker.stop() for worker in self.workers]
             outcome = asyncio.run(self._outcome(broker.bootstrap, reference))
             outcome.stops = stops
-            outcome.takeovers = [self._takeover(at, number) for at, number in self._killed]
+            outcome.takeovers = [takeover(self.workers, at, number) for at, number in self._killed]
             return outcome
 
     @contextmanager
@@ -173,20 +173,6 @@ class Ordeal:
                     found[stage, int(partition)] = round(value * 1000)
         return found == reference.progress_ms
 
-    def _takeover(self, killed_at: float, number: int) -> float:
-        """Seconds until the last of a killed worker's partitions was live again."""
-        said = [one for worker in self.workers for one in worker.took_over()]
-        waits = [
-            min(
-                one.at
-                for one in said
-                if one.at > killed_at and one.stage == stage and partition in one.partitions
-            )
-            - killed_at
-            for stage, partition in _held(said, killed_at, number)
-        ]
-        return max(waits, default=0.0)
-
     async def _topics(self, bootstrap: str) -> None:
         async with KafkaAdmin(Connection(bootstrap=bootstrap)) as admin:
             await admin.create(wanted_layouts("", PARTITIONS, 1))
@@ -216,15 +202,6 @@ class Ordeal:
         return states
 
 
-def _held(said: list[TookOver], at: float, worker: int) -> set[tuple[str, int]]:
-    """What a worker had taken over when it was killed, as it said last."""
-    held: dict[str, frozenset[int]] = {}
-    for one in sorted(said):
-        if one.at < at and one.worker == worker:
-            held[one.stage] = one.partitions
-    return {(stage, partition) for stage, parts in held.items() for partition in parts}
-
-
 def _compared(what: str, wanted: Mapping[K, object], found: Mapping[K, object]) -> list[str]:
     return [
         *(f"{what} {key!r} is missing" for key in wanted.keys() - found.keys()),
@@ -235,9 +212,3 @@ def _compared(what: str, wanted: Mapping[K, object], found: Mapping[K, object]) 
             if wanted[key] != found[key]
         ),
     ]
-
-
-def _seconds(values: list[float]) -> str:
-    if not values:
-        return "none"
-    return f"{len(values)}, median {statistics.median(values):.1f} s, max {max(values):.1f} s"

@@ -1,7 +1,7 @@
 """What the same operators say in one process, without Kafka and without a fault."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -11,8 +11,10 @@ from schemas.parameters import DetectorParameters
 from schemas.topics import ALERTS
 from streams.runner import InProcess
 from streams.stage_one import PARTITION_KEY, StageOne
-from streams.stage_two import StageTwo
 from transport.contract import Headers
+
+if TYPE_CHECKING:
+    from streams.stage_two import StageTwo
 
 PARTITIONS = 4
 START_MS = 1_790_000_000_000

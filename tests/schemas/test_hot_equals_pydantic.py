@@ -60,6 +60,7 @@ def agree(model: type[BaseModel], raw: bytes) -> bool:
     return equal(found, expected)
 
 
+@pytest.mark.slow
 @by_model
 @given(data=st.data())
 @settings(max_examples=150)
@@ -75,6 +76,7 @@ def test_sound_messages_are_equal_and_stay_so_when_written_again(
     assert by_hot_path(model, encode(expected)) == found
 
 
+@pytest.mark.slow
 @by_model
 @given(data=st.data())
 @settings(max_examples=300)

@@ -86,6 +86,7 @@ def test_a_message_in_the_wrong_partition_is_a_dead_letter() -> None:
     assert b"belongs in partition" in headers["reason"]
 
 
+@pytest.mark.slow
 def test_an_operator_that_raises_ends_its_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.runner.BATCH_SECONDS", 60.0)  # the same node in every run
     whole = alerts_of(InProcess(DetectorParameters()), simulated())
@@ -158,6 +159,7 @@ runner.run(messages(), on_alert=lambda event: print(event.model_dump_json(), flu
 """
 
 
+@pytest.mark.slow
 def test_kills_lose_nothing_of_a_source_that_can_be_read_again(tmp_path: Path) -> None:
     whole = alerts_of(InProcess(DetectorParameters()), simulated())
     told: list[str] = []

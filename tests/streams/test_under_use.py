@@ -521,6 +521,7 @@ def test_a_dump_and_load_anywhere_gives_the_same(
     assert trace(detector(), windows, cut) == trace(detector(), windows, -1)
 
 
+@pytest.mark.slow
 def test_the_state_is_small() -> None:
     under_use = detector()
     dice = random.Random(3)  # noqa: S311 - a signal
