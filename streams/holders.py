@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from schemas.parameters import seconds
-from streams.windows import Reading, plausible_amount, plausible_percent
+from streams.windows import HIGHEST_PERCENT, Reading, plausible_percent
 
 if TYPE_CHECKING:
     from schemas.pods import Pod
@@ -103,20 +103,23 @@ def device_reading(
     still shows its work.
     """
     measure, use = _preferred(device) if use_known else (None, None)
-    util = plausible_percent(device.gpu_util_percent)
+    util = device.gpu_util_percent
+    if util is not None and not 0 <= util <= HIGHEST_PERCENT:
+        util = None
     if util is not None and util > 1 and _holds_nothing(device) and _holds_nothing(before):
         measure = use = util = None
-    activity = plausible_percent(device.dram_active_percent)
-    if activity is None:
+    activity = device.dram_active_percent
+    if activity is None or not 0 <= activity <= HIGHEST_PERCENT:
         activity = plausible_percent(device.memory_controller_percent)
-    return Reading(
-        measure=measure,
-        use_percent=use,
-        gpu_util_percent=util if use_known else None,
-        memory_activity_percent=activity,
-        memory_used_bytes=device.memory_used_bytes,
-        power_watts=plausible_amount(device.power_watts),
-        link_bytes_per_second=_link(device),
+    power = device.power_watts
+    return Reading(  # by position: a fifth of this function is the making of it
+        measure,
+        use,
+        util if use_known else None,
+        activity,
+        device.memory_used_bytes,
+        power if power is not None and power >= 0 else None,
+        _link(device),
     )
 
 
@@ -136,14 +139,14 @@ def pod_reading(device: "DeviceSample", pod_uid: str, *, use_known: bool) -> Rea
 
 
 def _preferred(device: "DeviceSample") -> "tuple[Measure | None, float | None]":
-    active = plausible_percent(device.sm_active_percent)
-    if active is not None:
-        return "sm_active", active
-    engine = plausible_percent(device.gr_engine_active_percent)
-    if engine is not None:
-        return "gr_engine_active", engine
-    util = plausible_percent(device.gpu_util_percent)
-    return ("gpu_util", util) if util is not None else (None, None)
+    use = device.sm_active_percent
+    if use is not None and 0 <= use <= HIGHEST_PERCENT:
+        return "sm_active", use
+    use = device.gr_engine_active_percent
+    if use is not None and 0 <= use <= HIGHEST_PERCENT:
+        return "gr_engine_active", use
+    use = plausible_percent(device.gpu_util_percent)
+    return ("gpu_util", use) if use is not None else (None, None)
 
 
 def _holds_nothing(device: "DeviceSample | None") -> bool:
@@ -155,12 +158,7 @@ def _holds_nothing(device: "DeviceSample | None") -> bool:
 
 
 def _link(device: "DeviceSample") -> float | None:
-    rates = [
-        rate
-        for rate in (
-            plausible_amount(device.pcie_bytes_per_second),
-            plausible_amount(device.nvlink_bytes_per_second),
-        )
-        if rate is not None
-    ]
-    return sum(rates) if rates else None
+    pcie, nvlink = device.pcie_bytes_per_second, device.nvlink_bytes_per_second
+    if pcie is not None and pcie >= 0:
+        return pcie + nvlink if nvlink is not None and nvlink >= 0 else pcie
+    return nvlink if nvlink is not None and nvlink >= 0 else None

@@ -66,6 +66,8 @@ class NodeStream:
         self.waits_for_pods = False
         self._join = PodJoin(state.pods)
         self._held: list[Held] = []
+        self._identities = set(state.recent)
+        """Of the samples that are held or were counted last: one of these is a repetition."""
         self._counters = counters
         self._lateness_ms = round(parameters.lateness * 1000)
         self._tolerance_ms = round(parameters.skew_tolerance * 1000)
@@ -86,6 +88,7 @@ class NodeStream:
         state.newest_ms = max(state.newest_ms, effective)
         state.first_ms = min(state.first_ms or effective, effective)
         heapq.heappush(self._held, (effective, sample.boot_id, sample.sequence, offset, sample))
+        self._identities.add((sample.boot_id, sample.sequence))
         self._release()
 
     def add_pods(self, offset: int, event: "PodEvent") -> None:
@@ -149,10 +152,7 @@ class NodeStream:
         return effective
 
     def _is_new(self, sample: "NodeTelemetry", effective: int, *, again: bool) -> bool:
-        identity = (sample.boot_id, sample.sequence)
-        repeated = identity in self.state.recent or any(
-            item[1] == identity[0] and item[2] == identity[1] for item in self._held
-        )
+        repeated = (sample.boot_id, sample.sequence) in self._identities
         if not repeated and effective >= self.state.applied_ms:
             return True
         if not again:
@@ -171,7 +171,10 @@ class NodeStream:
 
     def _successor_ms(self) -> int:
         """Time of the second sample in order; NEVER where there is none."""
-        return min((item[0] for item in self._held[1:3]), default=NEVER)
+        held = self._held
+        if len(held) <= 2:  # noqa: PLR2004 - a heap's second is one of the root's two children
+            return held[1][0] if len(held) > 1 else NEVER
+        return min(held[1][0], held[2][0])
 
     def _apply_first(self) -> None:
         """Count the first sample up to the next one, at most 1.5 intervals."""
@@ -180,7 +183,7 @@ class NodeStream:
         state = self.state
         state.recent.append((boot_id, sequence))
         if len(state.recent) > RECENT:
-            del state.recent[0]
+            self._identities.discard(state.recent.pop(0))
         longest = start + round(sample.interval_seconds * 1000 * LONGEST_COVER)
         upto = self._held[0][0] if self._held else longest
         start = max(start, state.applied_ms)

@@ -1,6 +1,6 @@
 """The windows of one node: covered samples become series, series become workloads' windows."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -68,6 +68,15 @@ class WindowsState(Struct):
     """Whether the newest sample refers to pod events."""
 
 
+class Slot(NamedTuple):
+    """One series of a device while its holders stay the same."""
+
+    key: str
+    """`device uuid` or `device uuid|pod uid`, as in `WindowsState.series`."""
+    holder: Holder
+    workload: WorkloadKey
+
+
 class NodeWindows:
     """Sums the samples of one node, which come in the order of their times."""
 
@@ -77,7 +86,11 @@ class NodeWindows:
         self._node = node
         self._pods = pods
         self._holders: dict[str, tuple[Holder, ...]] = {}
-        self._generation = -1
+        self._slots: dict[str, tuple[Slot, ...]] = {}
+        self._held_as: tuple[object, ...] = ()
+        """What the holders follow from; they are found anew when it changes."""
+        self._uuids: tuple[str, ...] | None = None
+        """The devices of the newest sample; None when what is live has to be compared."""
 
     def cover(self, sample: "NodeTelemetry", start_ms: int, end_ms: int) -> None:
         """Count a sample for the time from `start_ms` to `end_ms`."""
@@ -141,6 +154,7 @@ class NodeWindows:
 
     def end_all(self, reason: "EndReason") -> None:
         """Every series of the node ends."""
+        self._uuids = None
         window = self.state.start_ms or 0
         for key, workload in self.state.live.items():
             self._end(key, workload, reason, window)
@@ -154,42 +168,63 @@ class NodeWindows:
             self.state.start_ms = window
 
     def _refresh_holders(self, sample: "NodeTelemetry") -> None:
-        if self._generation != self._pods.generation:
+        held_as = self._pods.generation, sample.capacity_type, self._pods_known
+        if held_as != self._held_as:
+            self._held_as = held_as
             self._holders = holders_by_device(self._pods.pods, sample.capacity_type)
-            self._generation = self._pods.generation
+            self._slots, self._uuids = {}, None
 
-    def _holders_of(self, device: "DeviceSample", sample: "NodeTelemetry") -> tuple[Holder, ...]:
-        """Holders of a device; one without a pod where the pods are unknown or hold it not."""
+    def _slots_of(self, uuid: str, sample: "NodeTelemetry") -> tuple[Slot, ...]:
+        """Series of a device; one without a pod where the pods are unknown or hold it not."""
         known = self._pods_known
-        nobody = Holder(
-            None, None, 1, allocated=not known, quality="exact", capacity_type=sample.capacity_type
+        holders = self._holders.get(uuid) if known else None
+        if holders is None:
+            capacity = sample.capacity_type
+            holders = (
+                Holder(None, None, 1, allocated=not known, quality="exact", capacity_type=capacity),
+            )
+        slots = self._slots[uuid] = tuple(
+            Slot(
+                uuid if holder.pod is None else f"{uuid}|{holder.pod.uid}",
+                holder,
+                workload_key(holder.pod, uuid),
+            )
+            for holder in holders
         )
-        return self._holders.get(device.uuid, (nobody,)) if known else (nobody,)
+        return slots
 
     def _rows(self, sample: "NodeTelemetry", at_ms: int) -> list[tuple[str, str, Reading]]:
         """Each series of a sample with its reading; notes which series have ended."""
         loaded = sample.driver_loaded_at_ms
         use_known = loaded is None or not 0 <= at_ms - loaded < DRIVER_SETTLES_MS
+        before, slots_by_uuid = self.state.devices, self._slots
         rows: list[tuple[str, str, Reading]] = []
-        live: dict[str, WorkloadKey] = {}
-        devices: dict[str, DeviceSample] = {}
         for device in sample.devices:
-            devices[device.uuid] = device
-            for holder in self._holders_of(device, sample):
-                pod, key, quality = holder.pod, device.uuid, holder.quality
-                if pod is None or holder.sharers == 1:
-                    before = self.state.devices.get(device.uuid)
-                    reading = device_reading(device, before, use_known=use_known)
+            uuid = device.uuid
+            for key, holder, _ in slots_by_uuid.get(uuid) or self._slots_of(uuid, sample):
+                if holder.pod is None or holder.sharers == 1:
+                    reading = device_reading(device, before.get(uuid), use_known=use_known)
                 else:
-                    reading = pod_reading(device, pod.uid, use_known=use_known)
-                if pod is not None:
-                    key = f"{device.uuid}|{pod.uid}"
-                if holder.allocated:
-                    live[key] = workload_key(pod, device.uuid)
-                rows.append((key, quality, reading))
-        self._note_ends(live, devices, at_ms - at_ms % WINDOW_MS)
+                    reading = pod_reading(device, holder.pod.uid, use_known=use_known)
+                rows.append((key, holder.quality, reading))
+        devices = {device.uuid: device for device in sample.devices}
+        self._note_live(devices, at_ms - at_ms % WINDOW_MS)
         self.state.devices = devices
         return rows
+
+    def _note_live(self, devices: "dict[str, DeviceSample]", window: int) -> None:
+        """Compare the series with those of the sample before, where they can differ."""
+        uuids = tuple(devices)
+        if uuids == self._uuids:
+            return
+        self._uuids = uuids
+        live = {
+            slot.key: slot.workload
+            for uuid in uuids
+            for slot in self._slots[uuid]
+            if slot.holder.allocated
+        }
+        self._note_ends(live, devices, window)
 
     def _note_ends(
         self, live: dict[str, WorkloadKey], devices: "dict[str, DeviceSample]", window: int

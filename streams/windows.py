@@ -17,7 +17,7 @@ HIGHEST_PERCENT = 100.5
 """A rounding above 100 % is believed, more is not."""
 
 
-class Reading(Struct, frozen=True):
+class Reading(Struct, frozen=True, gc=False):
     """The values of one series in one sample; None is unknown."""
 
     measure: "Measure | None"
@@ -58,39 +58,46 @@ class Series(Struct):
         """Count a reading for the part of the window that its sample covers."""
         self.covered_ms += covered_ms
         self.interval_seconds = max(self.interval_seconds, interval_seconds)
-        self._add_use(reading, covered_ms)
-        if reading.gpu_util_percent is not None:
+        use = reading.use_percent
+        if use is not None:
+            self._add_use(reading.measure, use, covered_ms)
+        util = reading.gpu_util_percent
+        if util is not None:
             self.util_ms += covered_ms
-            self.util_sum += reading.gpu_util_percent * covered_ms
-        if reading.memory_activity_percent is not None:
+            self.util_sum += util * covered_ms
+        activity = reading.memory_activity_percent
+        if activity is not None:
             self.activity_ms += covered_ms
-            self.activity_sum += reading.memory_activity_percent * covered_ms
-        if reading.link_bytes_per_second is not None:
+            self.activity_sum += activity * covered_ms
+        link = reading.link_bytes_per_second
+        if link is not None:
             self.link_ms += covered_ms
-            self.link_sum += reading.link_bytes_per_second * covered_ms
+            self.link_sum += link * covered_ms
         memory = reading.memory_used_bytes
         if memory is not None:
             self.memory_last = memory
-            self.memory_min = memory if self.memory_min is None else min(self.memory_min, memory)
+            if self.memory_min is None or memory < self.memory_min:
+                self.memory_min = memory
         power = reading.power_watts
         if power is not None:
             self.power_ms += covered_ms
             self.power_sum += power * covered_ms
-            self.power_min = power if self.power_min is None else min(self.power_min, power)
-            self.power_max = power if self.power_max is None else max(self.power_max, power)
+            if self.power_min is None or power < self.power_min:
+                self.power_min = power
+            if self.power_max is None or power > self.power_max:
+                self.power_max = power
 
-    def _add_use(self, reading: Reading, covered_ms: int) -> None:
+    def _add_use(self, measure: "Measure | None", use: float, covered_ms: int) -> None:
         """Measures never mix: a change of measure starts the window's use anew."""
-        use = reading.use_percent
-        if use is None:
-            return
-        if reading.measure != self.measure:
-            self.measure, self.use_ms, self.use_sum = reading.measure, 0, 0.0
+        if measure != self.measure:
+            self.measure, self.use_ms, self.use_sum = measure, 0, 0.0
             self.use_min = self.use_max = None
         self.use_ms += covered_ms
         self.use_sum += use * covered_ms
-        self.use_min = use if self.use_min is None else min(self.use_min, use)
-        self.use_max = use if self.use_max is None else max(self.use_max, use)
+        if self.use_min is None or use < self.use_min:
+            self.use_min = use
+        if self.use_max is None or use > self.use_max:
+            self.use_max = use
         self.use_last = use
 
     def close(
@@ -147,8 +154,3 @@ def _measure(word: str | None) -> "Measure | None":
 def plausible_percent(value: float | None) -> float | None:
     """A percentage that can be one, else None."""
     return value if value is not None and 0 <= value <= HIGHEST_PERCENT else None
-
-
-def plausible_amount(value: float | None) -> float | None:
-    """Power or a rate that is not negative, else None."""
-    return value if value is not None and value >= 0 else None
