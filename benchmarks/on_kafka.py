@@ -27,7 +27,7 @@ from schemas.parameters import DetectorParameters
 from schemas.pods import PodEvent
 from schemas.telemetry import NodeTelemetry
 from schemas.topics import PODS, TELEMETRY, node_key, partition_of
-from streams.engine.app import Worker, WorkerOptions
+from streams.engine.app import Worker, WorkerOptions, collect_rarely
 from transport.broker import Broker
 from transport.connection import Connection
 from transport.kafka_admin import KafkaAdmin
@@ -68,6 +68,7 @@ def main() -> int:
     parser.add_argument("--prefix", help=argparse.SUPPRESS)
     parser.add_argument("--samples", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+
     if given.contender:
         connection = Connection(bootstrap=given.bootstrap, prefix=given.prefix)
         contender = bare if given.contender == "bare" else worker
@@ -188,6 +189,7 @@ async def bare(connection: Connection, samples: int) -> Taken:
 async def worker(connection: Connection, samples: int) -> Taken:
     """A whole worker, from its start to its clean stop."""
     began = time.process_time()
+    collect_rarely()
     one = Worker(
         WorkerOptions(
             connection, PARTITIONS, DetectorParameters(), checkpoint_seconds=CHECKPOINT_SECONDS

@@ -83,8 +83,9 @@ async def _work(
     instance_id: str | None,
     web: tuple[str, int],
 ) -> None:
-    from streams.engine.app import Worker, WorkerOptions
+    from streams.engine.app import Worker, WorkerOptions, collect_rarely
 
+    collect_rarely()
     stop = _asked_to_stop()
     partitions = await _until(stop, _preflight(settings))
     if partitions is None:

@@ -11,6 +11,7 @@ from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from producers.buffer import Buffer, Outgoing
 from producers.flight import Flight
+from transport.cancelling import cancelled
 from transport.kafka_producer import TROUBLE, abandon, started, stopped
 
 FLIGHT_BYTES = 4 * 2**20
@@ -75,9 +76,7 @@ class Publisher:
             async with asyncio.timeout(flush_seconds):
                 await self._flushed()
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await cancelled([self._task])
         await self._leave_producer()
         return len(self.buffer)
 

@@ -7,6 +7,7 @@ it does not know it only skips, so there more than 200 levels or 4300 digits may
 """
 
 from functools import cache
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, cast, get_args
 
 import msgspec
@@ -57,6 +58,7 @@ class Decoder(Generic[M]):
         if self._model in HOT:
             self._fast = msgspec.json.Decoder(struct_of(self._model))
         self._key_fields = key_fields(self._model)
+        self._parts = attrgetter(*self._key_fields) if self._key_fields else None
         _head(self._model)
 
     def decode(
@@ -91,7 +93,8 @@ class Decoder(Generic[M]):
         return self._fast.decode(agreed.model_dump_json())
 
     def _key(self, message: object) -> bytes:
-        return "/".join(str(getattr(message, name)) for name in self._key_fields).encode()
+        parts = () if self._parts is None else self._parts(message)
+        return "/".join(map(str, parts if len(self._key_fields) > 1 else (parts,))).encode()
 
 
 def encode(message: BaseModel | msgspec.Struct) -> bytes:

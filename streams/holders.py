@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from schemas.parameters import seconds
-from streams.windows import HIGHEST_PERCENT, Reading, plausible_percent
+from streams.windows import HIGHEST_PERCENT, plausible_percent
 
 if TYPE_CHECKING:
     from schemas.pods import Pod
     from schemas.telemetry import DeviceSample
     from schemas.wire import CapacityType, Measure, Quality
+    from streams.windows import Reading
 
 NOTHING_HELD_BYTES = 64 * 2**20
 """Below this no process can be computing, whatever utilisation the card shows."""
@@ -96,7 +97,7 @@ def holders_by_device(
 
 def device_reading(
     device: "DeviceSample", before: "DeviceSample | None", *, use_known: bool
-) -> Reading:
+) -> "Reading":
     """What a device itself says, for its only holder; implausible values are None.
 
     `before` is its previous sample: utilisation looks back, so the sample after a process has left
@@ -112,7 +113,7 @@ def device_reading(
     if activity is None or not 0 <= activity <= HIGHEST_PERCENT:
         activity = plausible_percent(device.memory_controller_percent)
     power = device.power_watts
-    return Reading(  # by position: a fifth of this function is the making of it
+    return (
         measure,
         use,
         util if use_known else None,
@@ -123,7 +124,7 @@ def device_reading(
     )
 
 
-def pod_reading(device: "DeviceSample", pod_uid: str, *, use_known: bool) -> Reading:
+def pod_reading(device: "DeviceSample", pod_uid: str, *, use_known: bool) -> "Reading":
     """What a pod uses of a shared device, by its processes; unknown where none could be seen."""
     own = [process for process in device.processes if process.pod_uid == pod_uid]
     use: float | None = None
@@ -135,7 +136,7 @@ def pod_reading(device: "DeviceSample", pod_uid: str, *, use_known: bool) -> Rea
         sizes = [process.memory_used_bytes for process in own]
         if None not in sizes:
             memory = sum(size for size in sizes if size is not None)
-    return Reading("gpu_util" if use is not None else None, use, None, None, memory, None, None)
+    return ("gpu_util" if use is not None else None, use, None, None, memory, None, None)
 
 
 def _preferred(device: "DeviceSample") -> "tuple[Measure | None, float | None]":

@@ -199,10 +199,10 @@ class StageOne:
         if not again:
             self.state.host_clock |= not data
             self._note_time(sample.observed_at_ms if data else record.append_time_ms)
-        node = self._node(sample.cluster, sample.node)
+        key = f"{sample.cluster}/{sample.node}"
+        node = self._nodes.get(key) or self._new_node(key, sample.cluster, sample.node)
         node.add(record.offset, record.append_time_ms, sample, again=again)
         if not again:
-            key = f"{sample.cluster}/{sample.node}"
             self._silent.discard(key)
             due = node.state.seen_ms + self.silent_ms
             self._silence_due_ms = min(self._silence_due_ms, due)
@@ -214,16 +214,15 @@ class StageOne:
         if not again and event.clock == "host":
             self.state.host_clock = True
             self._note_time(record.append_time_ms)
-        self._node(event.cluster, event.node).add_pods(record.offset, event)
+        key = f"{event.cluster}/{event.node}"
+        node = self._nodes.get(key) or self._new_node(key, event.cluster, event.node)
+        node.add_pods(record.offset, event)
 
-    def _node(self, cluster: str, name: str) -> NodeStream:
-        key = f"{cluster}/{name}"
-        node = self._nodes.get(key)
-        if node is None:
-            self._check_place(cluster, name)
-            state = NodeState(cluster=cluster, node=name)
-            node = self._nodes[key] = NodeStream(state, self._time, self.counters)
-            self._silent.add(key)  # until its first sample: pod events alone hold nobody up
+    def _new_node(self, key: str, cluster: str, name: str) -> NodeStream:
+        self._check_place(cluster, name)
+        state = NodeState(cluster=cluster, node=name)
+        node = self._nodes[key] = NodeStream(state, self._time, self.counters)
+        self._silent.add(key)  # until its first sample: pod events alone hold nobody up
         return node
 
     def _check_place(self, cluster: str, name: str) -> None:

@@ -20,7 +20,8 @@ partition that the topic no longer has."""
 async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> AIOKafkaProducer:
     """The producer, ready.  Raises one of TROUBLE, and then nothing of it is left."""
     try:
-        await asyncio.wait_for(producer.start(), within)
+        async with asyncio.timeout(within):
+            await producer.start()
     except BaseException:
         await abandon(producer)
         raise
@@ -30,7 +31,8 @@ async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> 
 async def stopped(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> None:
     """End a producer; what it can't deliver in time is given up with it."""
     try:
-        await asyncio.wait_for(producer.stop(), within)
+        async with asyncio.timeout(within):
+            await producer.stop()
     except TROUBLE:
         await abandon(producer, within)
 
@@ -45,5 +47,6 @@ async def abandon(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> N
         task.cancel()
         await asyncio.wait([task], timeout=within)
     with suppress(*TROUBLE):
-        await asyncio.wait_for(producer.client.close(), within)
+        async with asyncio.timeout(within):
+            await producer.client.close()
     producer._closed = True  # noqa: SLF001 - so that it is not taken for a forgotten one

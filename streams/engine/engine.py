@@ -183,6 +183,8 @@ class Engine:
 
     async def save_all(self) -> None:
         """A checkpoint of every seat, then the group's offsets as a hint."""
+        if self._stopping:
+            return
         seats = [seat for seat in self.seats.values() if seat.live]
         await asyncio.gather(*(self._save_guarded(seat) for seat in seats))
         hints = {

@@ -173,4 +173,5 @@ class Member:
         if consumer is None or loop is None or loop.is_closed():
             raise ConnectionError("there is no consumer that could be asked")
         answer = asyncio.run_coroutine_threadsafe(question(consumer), loop)
-        return await asyncio.wait_for(asyncio.wrap_future(answer), ASK_SECONDS)
+        async with asyncio.timeout(ASK_SECONDS):
+            return await asyncio.wrap_future(answer)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -14,6 +13,7 @@ from schemas.deadletter import dead_letter
 from schemas.topics import DEADLETTER
 from streams.engine.faults import NOT_ALLOWED
 from streams.outputs import Output
+from transport.cancelling import cancelled
 from transport.kafka_producer import abandon, started
 
 log = logging.getLogger(__name__)
@@ -67,9 +67,7 @@ class Outbox:
     async def stop(self) -> None:
         """Stop sending; what is not acknowledged will be said again by a successor."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await cancelled([self._task])
         await self._leave_producer()
 
     def put(self, owner: Hashable, outputs: Iterable[Output]) -> None:

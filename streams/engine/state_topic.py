@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.producer.message_accumulator import BatchBuilder
 from msgspec import Struct
 
 from streams.engine.faults import StateTopicError
@@ -149,20 +150,24 @@ class StateTopic:
         After any error the partition has to be claimed again: whether the transaction counts is
         not known.
         """
-        claim = self._claims[saving.partition]
+        claim = self._claims.get(saving.partition)
+        if claim is None:
+            raise ConnectionError(f"{self._topic}/{saving.partition} was released meanwhile")
         records = [(key, _encoded(saving, key, *state)) for key, state in sorted(states.items())]
         async with asyncio.timeout(SAVE_SECONDS):
             await claim.producer.begin_transaction()
+            batches = _batches(claim.producer, records)
             answers = [
-                await claim.producer.send(self._topic, v, key=k, partition=saving.partition)
-                for k, v in records
+                await claim.producer.send_batch(one, self._topic, partition=saving.partition)
+                for one in batches
             ]
             metadata = await asyncio.gather(*answers)
             await claim.producer.commit_transaction()
         last = metadata[-1]
         if self._claims.get(saving.partition) is claim:
             # One offset more than the last record is taken by the mark of the commit.
-            self._claims[saving.partition] = claim._replace(end=last.offset + 2)
+            end = last.offset + batches[-1].record_count() + 1
+            self._claims[saving.partition] = claim._replace(end=end)
         return int(last.timestamp or 0)
 
     @asynccontextmanager
@@ -173,7 +178,8 @@ class StateTopic:
             yield consumer
         finally:
             with suppress(Exception):
-                await asyncio.wait_for(consumer.stop(), STOP_SECONDS)
+                async with asyncio.timeout(STOP_SECONDS):
+                    await consumer.stop()
 
     def _take(self, loaded: Loaded, records: Iterable[Any]) -> Loaded:
         size = loaded.bytes_read
@@ -217,3 +223,17 @@ def _encoded(saving: Saving, key: bytes, version: int, state: bytes | None) -> b
             state=msgspec.Raw(state),
         )
     )
+
+
+def _batches(
+    producer: AIOKafkaProducer, records: Iterable[tuple[bytes, bytes | None]]
+) -> list[BatchBuilder]:
+    """Records in full batches: one by one the producer takes ten times as long."""
+    batches = [producer.create_batch()]
+    for key, value in records:
+        if batches[-1].append(timestamp=None, key=key, value=value) is None:
+            batches.append(producer.create_batch())
+            batches[-1].append(timestamp=None, key=key, value=value)  # the first one always fits
+    for batch in batches:
+        batch.close()
+    return batches
