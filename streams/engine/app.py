@@ -63,6 +63,8 @@ class WorkerOptions:
 class _App(faust.App):
     """Faust without what only its own tables and consumer need."""
 
+    logger = clients.FAUST_LOG
+
     async def on_first_start(self) -> None:
         """Make no directories: they would hold tables, and there are none."""
 

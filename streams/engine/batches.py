@@ -19,6 +19,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode.threads import ServiceThread, WorkerThread
 
+from streams.engine import clients
 from streams.engine.member import FETCH_SECONDS, Member
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,8 @@ def _transport(
     """Faust's Kafka transport with a consumer that fetches for the engine."""
 
     class Thread(driver.AIOKafkaConsumerThread):
+        logger = clients.FAUST_LOG
+
         Worker = _DaemonThread
 
         def _create_worker_consumer(self, _transport: object) -> AIOKafkaConsumer:
@@ -114,6 +117,8 @@ def _transport(
             """Faust would close it from another thread's loop; it ends with its own thread."""
 
     class Consumer(driver.Consumer):
+        logger = clients.FAUST_LOG
+
         def _new_consumer_thread(self) -> Thread:
             return Thread(self, loop=self.loop, beacon=self.beacon)
 

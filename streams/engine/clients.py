@@ -1,5 +1,7 @@
 """How the engine's Kafka clients are set up, and why."""
 
+import logging
+
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -15,6 +17,9 @@ MESSAGE_BYTES = 8 << 20
 FETCH_BYTES = 1 << 20
 FETCH_WAIT_MS = 500
 LINGER_MS = 5
+FAUST_LOG = logging.getLogger("faust.gpuvigil")
+"""What Faust and mode say of classes that are derived from theirs."""
+
 TRANSACTION_MS = 60_000
 REBALANCE_MS = 30_000
 

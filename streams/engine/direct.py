@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
 from mode import Service
 
+from streams.engine import clients
 from streams.engine.member import FETCH_SECONDS, Member
 
 STOP_SECONDS = 8.0
@@ -51,6 +52,8 @@ class _ReaderOnly(BootStrategy):
 
 class _Reader(Service):
     """Runs the consumer."""
+
+    logger = clients.FAUST_LOG
 
     def __init__(self, intake: Member, make_consumer: Callable[[], AIOKafkaConsumer]) -> None:
         super().__init__()

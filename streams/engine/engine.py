@@ -6,6 +6,7 @@ Nothing is awaited between applying a record and moving its offset.
 """
 
 import asyncio
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,10 +23,14 @@ from streams.engine.saver import Saver
 from streams.engine.seat import Seat
 from streams.engine.state_topic import StateTopic
 from transport.contract import Record
+from transport.kafka_errors import one_line
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
+TELL_EVERY = 10
+"""Of so many attempts one is told."""
+
 REVOKE_SECONDS = 3.0
 """A rebalance waits for a last save this long; what is not saved is read again by the successor."""
 
@@ -209,7 +214,9 @@ class Engine:
 
     async def _take_over(self, stage: Stage, partitions: Collection[int], generation: int) -> None:
         states = self._states[stage.name]
-        while self._is_mine(generation):
+        for attempt in itertools.count():
+            if not self._is_mine(generation):
+                return
             try:
                 seats = await self._seats_of(stage, states, partitions, generation)
                 await self._begin(seats, generation)
@@ -218,7 +225,8 @@ class Engine:
                 return
             except TRANSIENT as error:
                 self.counters["takeover_retries"] += 1
-                log.warning("cannot take over %s: %s: %s", stage.name, type(error).__name__, error)
+                if attempt % TELL_EVERY == 0:
+                    log.warning("cannot take over %s yet: %s", stage.name, one_line(error))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
@@ -312,8 +320,8 @@ class Engine:
         except TRANSIENT as error:
             self.counters["failed_saves"] += 1
             log.warning(
-                "cannot save %s %d: %s: %s; trying again", seat.stage.name, seat.partition,
-                type(error).__name__, error,
+                "cannot save %s %d: %s; trying again",
+                seat.stage.name, seat.partition, one_line(error),
             )  # fmt: skip
             self._retake(seat, generation, RETRY_SECONDS)
 

@@ -63,6 +63,20 @@ class Guarded(NamedTuple):
 
 
 GUARDED = (
+    # Whose log it is
+    Guarded(
+        "mode.services:ServiceBase._init_subclass_logger",
+        "a class with a logger of its own keeps it; ours give Faust's words to Faust's logger",
+        "1522271814a1b1c5ea16ade9320760b9b950f09a82a5a6a78f5ba7c17e0fe76c",
+        also=("logger",),
+    ),
+    # What a membership ended with
+    Guarded(
+        f"{COORDINATOR}.check_errors",
+        "it raises, in the consumer's own loop, what the coordination met, and forgets it",
+        "9466dac209b4838b29288ee4d77ef7a35891f945e6c0155d45ab922cbe511cc9",
+        also=("_coordinator",),
+    ),
     # The fetching loop, from Faust's fetcher to aiokafka
     Guarded(
         f"{CONSUMER}:Fetcher._fetcher",
