@@ -21,7 +21,7 @@ class Output(NamedTuple):
 
 
 def buried(record: Record, reason: str) -> Output:
-    """The dead letter of a record."""
+    """The dead letter of a record, in the partition of the same number."""
     letter = dead_letter(
         record.value,
         topic=record.topic,
@@ -29,7 +29,7 @@ def buried(record: Record, reason: str) -> Output:
         offset=record.offset,
         reason=reason,
     )
-    return Output(DEADLETTER, 0, record.key, letter.value, letter.headers)
+    return Output(DEADLETTER, record.partition, record.key, letter.value, letter.headers)
 
 
 class WrongPartitionError(Exception):

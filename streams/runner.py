@@ -56,7 +56,7 @@ class InProcess:
     ) -> None:
         self.event_time_ms: int | None = None
         self._partitions = partitions
-        topics = dict.fromkeys((TELEMETRY, PODS, WINDOWS, ALERTS), partitions) | {DEADLETTER: 1}
+        topics = dict.fromkeys((TELEMETRY, PODS, WINDOWS, ALERTS, DEADLETTER), partitions)
         self.transport = MemoryTransport(topics, clock=lambda: self.event_time_ms or 0)
         self._one = [StageOne(p, partitions, parameters) for p in range(partitions)]
         self._two = [StageTwo(p, partitions, parameters) for p in range(partitions)]
@@ -122,9 +122,12 @@ class InProcess:
 
     def dead_letters(self) -> list[tuple[bytes | None, dict[str, bytes]]]:
         """The newest dead letters as (value, headers)."""
-        first, end = self.transport.bounds(DEADLETTER, 0)
-        records = self.transport.slice(DEADLETTER, 0, first, end - first)
-        return [(record.value, dict(record.headers)) for record in records]
+        letters = []
+        for partition in range(self._partitions):
+            first, end = self.transport.bounds(DEADLETTER, partition)
+            records = self.transport.slice(DEADLETTER, partition, first, end - first)
+            letters += [(record.value, dict(record.headers)) for record in records]
+        return letters
 
     def _take_all(self, messages: "Iterable[NodeTelemetry | PodEvent]") -> None:
         """Publish in batches; a slow source is not waited for."""
@@ -200,8 +203,9 @@ class InProcess:
         """Drop what nobody has to read again."""
         for topic, partition, offset in self._resume_points():
             self.transport.trim(topic, partition, offset)
-        _, end = self.transport.bounds(DEADLETTER, 0)
-        self.transport.trim(DEADLETTER, 0, end - KEPT_DEAD_LETTERS)
+        for partition in range(self._partitions):
+            _, end = self.transport.bounds(DEADLETTER, partition)
+            self.transport.trim(DEADLETTER, partition, end - KEPT_DEAD_LETTERS)
 
     def _resume_points(self) -> "list[tuple[str, int, int]]":
         points = [
