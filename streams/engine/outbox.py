@@ -29,12 +29,14 @@ SAID_EVERY_SECONDS = 10.0
 class _Letter:
     """An output with the promise that whoever put it may wait for."""
 
-    __slots__ = ("acknowledged", "attempt", "output")
+    __slots__ = ("acknowledged", "alone", "attempt", "output")
 
     def __init__(self, output: Output, acknowledged: "asyncio.Future[None]") -> None:
         self.output = output
         self.acknowledged = acknowledged
         self.attempt = 0
+        self.alone = False
+        """Goes without company: Kafka refused a batch for its size, and this was in it."""
 
 
 class Outbox:
@@ -107,13 +109,19 @@ class Outbox:
         if self._producer is None:
             self._producer = await started(self._make())
         while self._unsent and self._broken is None:
-            await self._send(self._unsent[0])
-            letter = self._unsent.popleft()
+            letter = self._unsent[0]
+            if letter.alone:
+                await self._producer.flush()
+            answer = await self._send(letter)
+            self._unsent.popleft()
             self._flying[id(letter)] = letter
+            if letter.alone:
+                await asyncio.wait([answer])
+                await asyncio.sleep(0)  # until it is answered
         if self._broken is not None:
             raise self._broken
 
-    async def _send(self, letter: _Letter) -> None:
+    async def _send(self, letter: _Letter) -> "asyncio.Future[Any]":
         """Hand one to the producer; the answer comes to `_answered`."""
         out = letter.output
         try:
@@ -124,6 +132,7 @@ class Outbox:
         letter.attempt += 1
         attempt = letter.attempt
         answer.add_done_callback(lambda future: self._answered(letter, attempt, future))
+        return answer
 
     async def _sending(self, out: Output) -> "asyncio.Future[Any]":
         if self._producer is None:
@@ -145,14 +154,17 @@ class Outbox:
             self._flying.pop(id(letter), None)
             self.counters["acknowledged"] += 1
             letter.acknowledged.set_result(None)
-        elif isinstance(error, TOO_LARGE):
-            self._flying.pop(id(letter), None)
-            letter.output = self._too_large(letter.output)
-            self._unsent.append(letter)
-            self._wake.set()
         else:
+            if isinstance(error, TOO_LARGE):
+                self._refused(letter)
             self._broken = error
             self._wake.set()
+
+    def _refused(self, letter: _Letter) -> None:
+        """A batch was above the limit: who is at fault shows when each goes alone."""
+        if letter.alone:
+            letter.output = self._too_large(letter.output)
+        letter.alone = not letter.alone
 
     def _too_large(self, out: Output) -> Output:
         self.counters["too_large"] += 1
@@ -169,8 +181,9 @@ class Outbox:
 
     async def _again(self, error: BaseException) -> None:
         """Replace the producer and send everything unacknowledged again, in order."""
+        is_size = isinstance(error, TOO_LARGE)
         now = asyncio.get_running_loop().time()
-        if now - self._said_at >= SAID_EVERY_SECONDS:
+        if not is_size and now - self._said_at >= SAID_EVERY_SECONDS:
             self._said_at = now
             log.warning("cannot send to Kafka: %s: %s; trying again", type(error).__name__, error)
         self.counters["retries"] += 1
@@ -180,7 +193,8 @@ class Outbox:
             letter.attempt += 1
         self._unsent.extendleft(reversed(self._flying.values()))
         self._flying.clear()
-        await asyncio.sleep(RETRY_SECONDS)
+        if not is_size:
+            await asyncio.sleep(RETRY_SECONDS)
         self._wake.set()
 
     async def _leave_producer(self) -> None:
