@@ -62,7 +62,7 @@ async def test_one_that_is_too_large_becomes_a_dead_letter(kafka: Broker) -> Non
     await create(kafka.bootstrap, topic, partitions=1, config={"max.message.bytes": "5000"})
     await create(kafka.bootstrap, connection.topic(DEADLETTER), partitions=1)
     sending = outbox(connection)
-    noise = random.Random(1).randbytes(200_000)
+    noise = random.Random(1).randbytes(200_000)  # noqa: S311 - no secret
     sending.put("me", [*outputs(range(3)), Output(ALERTS, 0, b"k", noise), *outputs(range(3, 6))])
     async with asyncio.timeout(PATIENCE_SECONDS):
         await sending.acknowledged("me")
