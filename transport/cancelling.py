@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-AGAIN_SECONDS = 0.5
+AGAIN_SECONDS = 2.0
+"""Long enough for whatever a task has to close: a second cancellation would interrupt that."""
 
 
 async def cancelled(tasks: Iterable["asyncio.Task[Any]"]) -> None:

@@ -22,6 +22,7 @@ from streams.engine.places import mend_place
 from streams.engine.saver import Saver
 from streams.engine.seat import Seat
 from streams.engine.state_topic import StateTopic
+from transport.cancelling import cancelled
 from transport.contract import Record
 from transport.kafka_errors import one_line
 
@@ -118,8 +119,7 @@ class Engine:
         await self._save_within([s for s in self.seats.values() if s.live], REVOKE_SECONDS)
         for seat in self.seats.values():
             seat.live = False
-        for task in list(self._tasks):
-            task.cancel()
+        await cancelled(self._tasks)
         await asyncio.gather(
             *(states.release(p) for states in self._states.values() for p in states.claimed)
         )
@@ -235,8 +235,9 @@ class Engine:
         self, stage: Stage, states: StateTopic, partitions: Collection[int], generation: int
     ) -> list[Seat]:
         """The seats with their states; none when the group has rebalanced meanwhile."""
-        held = {p for p in partitions if (stage.name, p) in self.seats}
-        kept = await states.unchanged(held)
+        held = {s.partition for s in self.seats.values() if s.stage is stage}
+        settled = {p for p in held.intersection(partitions) if not self._saver.is_saving(stage, p)}
+        kept = await states.unchanged(settled)
         fresh = set(partitions) - kept
         await asyncio.gather(*(states.claim(p) for p in fresh))
         loaded = await states.load(fresh)
@@ -252,7 +253,7 @@ class Engine:
             self._saver.note(seat, loaded[partition].bytes_read)
         self.counters["seats_loaded"] += len(fresh)
         self.counters["seats_kept"] += len(kept)
-        return [self.seats[stage.name, p] for p in partitions]
+        return [self.seats[stage.name, p] for p in partitions if (stage.name, p) in self.seats]
 
     async def _begin(self, seats: Sequence[Seat], generation: int) -> None:
         """Find every seat's place in its topics and let it take records."""
@@ -331,18 +332,23 @@ class Engine:
         self.counters["saves"] += seat.live
 
     def _retake(self, seat: Seat, generation: int, after_seconds: float) -> None:
-        """Whether a save counts is not known: claim and load again, while the partition is ours."""
+        """Whether a save counts is not known: claim and load again, while the partition is ours.
+
+        After a rebalance that is done by its own takeover.
+        """
         seat.live = False
+        if self.seats.get(seat.key) is not seat or self._stopping:
+            return
+        self._drop(seat)
         self._fetch()
-        if self.seats.get(seat.key) is seat:
-            self._drop(seat)
         self._spawn(self._retake_later(seat, generation, after_seconds))
 
     async def _retake_later(self, seat: Seat, generation: int, after_seconds: float) -> None:
-        await self._states[seat.stage.name].release(seat.partition)
         await asyncio.sleep(after_seconds)
         if seat.partition in self.assigned:
             await self._take_over(seat.stage, [seat.partition], generation)
+        else:
+            await self._states[seat.stage.name].release(seat.partition)
 
     # Small things
 
@@ -359,6 +365,7 @@ class Engine:
     def _retire(self, seat: Seat | None) -> None:
         """What a seat has counted outlives it: totals never go back."""
         if seat is not None:
+            seat.live = False
             self._retired.update(seat.counted())
 
     def _is_mine(self, generation: int) -> bool:

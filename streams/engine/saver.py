@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
+from streams.engine.operators import Stage
 from streams.engine.outbox import Outbox
 from streams.engine.seat import Seat
 from streams.engine.state_topic import Saving, StateTopic
@@ -26,6 +27,11 @@ class Saver:
     def lock(self, seat: Seat) -> asyncio.Lock:
         """Whoever holds it is the only one to save or drop the seat."""
         return self._locks.setdefault(seat.key, asyncio.Lock())
+
+    def is_saving(self, stage: Stage, partition: int) -> bool:
+        """Whether a save is under way, of which nobody knows yet whether it will count."""
+        lock = self._locks.get((stage.name, partition))
+        return lock is not None and lock.locked()
 
     def note(self, seat: Seat, state_bytes: int | None = None) -> None:
         """The seat is now as the checkpoint topic has it."""
@@ -56,6 +62,8 @@ class Saver:
                 if v is None or seat.saved.get(k) != hashes[k]
             }
             await self._outbox.acknowledged(seat.key)
+            if not seat.live:  # another one may have been loaded meanwhile, and writes the states
+                return None
             at_ms = None
             if changed:
                 saving = Saving(seat.stage.name, seat.partition, self._partitions, offsets)

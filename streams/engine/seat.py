@@ -1,7 +1,7 @@
 """One stage at one partition while this worker holds it: which offset comes next, and no other."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from streams.engine.operators import Operator, Place, Stage
@@ -65,7 +65,15 @@ class Seat:
         self.next[topic] = batch[-1].offset + 1
         self.newest_append_ms = max(self.newest_append_ms, batch[-1].append_time_ms)
         self.counters["records"] += len(batch)
-        return Taken(self.operator.process(batch))
+        return Taken(self.step(lambda: self.operator.process(batch)))
+
+    def step(self, work: Callable[[], list[Output]]) -> list[Output]:
+        """Let the operator work.  Where it raises, half of that is in its states: they end here."""
+        try:
+            return work()
+        except BaseException:
+            self.live = False
+            raise
 
     def reposition(self, topic: str, offset: int) -> None:
         """The topic begins anew at `offset`."""

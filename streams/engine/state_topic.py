@@ -114,12 +114,14 @@ class StateTopic:
 
     async def unchanged(self, partitions: Collection[int]) -> set[int]:
         """Those of the partitions that nobody has written since our last save."""
-        known = {p for p in partitions if p in self._claims and self._claims[p].end is not None}
-        if not known:
+        known = {p: self._claims[p] for p in partitions if p in self._claims}
+        places = [TopicPartition(self._topic, p) for p, claim in known.items() if claim.end]
+        if not places:
             return set()
         async with self._reader() as consumer:
-            ends = await consumer.end_offsets([TopicPartition(self._topic, p) for p in known])
-        return {tp.partition for tp, end in ends.items() if end == self._claims[tp.partition].end}
+            ends = await consumer.end_offsets(places)
+        same = {tp.partition for tp, end in ends.items() if end == known[tp.partition].end}
+        return {p for p in same if self._claims.get(p) is known[p]}
 
     async def load(self, partitions: Collection[int]) -> dict[int, Loaded]:
         """The states of partitions that were claimed before.

@@ -13,6 +13,7 @@ from streams.engine.intake import Intake
 from streams.engine.operators import BY_NODE, BY_WORKLOAD, Place
 from streams.engine.pressure import is_too_far, newest_marks
 from streams.engine.seat import Seat
+from streams.engine.stalls import Stalls
 from streams.stage_one import StageOne
 from streams.stage_two import StageTwo
 
@@ -57,6 +58,7 @@ class Timers:
     _since_ms: dict[int, int] = field(default_factory=dict)
     _quiet: dict[int, tuple[dict[Place, int], int]] = field(default_factory=dict)
     """By partition: the ends that were found last, and how often in a row."""
+    _stalls: Stalls = field(default_factory=Stalls)
 
     async def run(self) -> None:
         """Everything at its own pace."""
@@ -69,13 +71,13 @@ class Timers:
     async def ask(self) -> None:
         """Where do the source topics end?  The broker's clock was read before that."""
         broker_ms = self.engine.broker_now_ms()
-        seats = [s for s in self.engine.live(BY_NODE) if s.partition not in self._asked]
+        seats = self.engine.live(BY_NODE)
         taken = {seat.partition: seat.next[TELEMETRY] for seat in seats}
-        places = {place for s in (*seats, *self.engine.live(BY_WORKLOAD)) for place in s.places}
-        if not places:
+        nexts = {place: offset for s in self._live() for place, offset in s.places.items()}
+        if not nexts:
             return
         try:
-            ends = await self.intake.end_offsets(places)
+            ends = await self.intake.end_offsets(nexts)
         except TRANSIENT:
             self._quiet.clear()
             raise
@@ -84,8 +86,10 @@ class Timers:
             mine = {place: ends[place] for place in seat.places}
             before, times = self._quiet.get(seat.partition, (mine, 0))
             self._quiet[seat.partition] = mine, times + 1 if before == mine else 1
-            self._asked[seat.partition] = _Asked(seat, broker_ms, mine, taken[seat.partition])
-        await self._mend_recreated(ends)
+            asked = _Asked(seat, broker_ms, mine, taken[seat.partition])
+            self._asked.setdefault(seat.partition, asked)
+        await self._mend_recreated(nexts, ends)
+        await self._go_on_where_stalled(ends)
 
     async def look(self) -> None:
         """Tick the partitions that are read to their ends; hold back and let go."""
@@ -108,14 +112,18 @@ class Timers:
         self._give_up_pods(asked)
         _, times = self._quiet.get(asked.seat.partition, (asked.ends, 0))
         is_quiet = times >= QUIET_ASKS or not any(asked.ends.values())
-        outputs = _one(asked.seat).tick(asked.broker_ms, others_ms if is_quiet else 0)
+        operator = _one(asked.seat)
+        outputs = asked.seat.step(
+            lambda: operator.tick(asked.broker_ms, others_ms if is_quiet else 0)
+        )
         self.engine.send(asked.seat, outputs)
 
     def _give_up_pods(self, asked: _Asked) -> None:
         """Pod events below an end that was asked for after their samples came are lost."""
         operator = _one(asked.seat)
         if operator.waits_for_pods:
-            self.engine.send(asked.seat, operator.give_up_pods(before=asked.telemetry))
+            outputs = asked.seat.step(lambda: operator.give_up_pods(before=asked.telemetry))
+            self.engine.send(asked.seat, outputs)
 
     async def _press(self, seat: Seat, marks: dict[int, int]) -> None:
         own_ms = _one(seat).state.marked_ms
@@ -139,22 +147,36 @@ class Timers:
         else:
             await self.engine.let_go(place, reason)
 
-    async def _mend_recreated(self, ends: dict[Place, int]) -> None:
-        """A source topic that was made again while we read it ends before our next offset."""
-        behind = [
-            (seat, place)
-            for seat in self.engine.live(BY_NODE)
-            for place, offset in seat.places.items()
-            if place in ends and offset > ends[place]
-        ]
+    async def _mend_recreated(self, nexts: dict[Place, int], ends: dict[Place, int]) -> None:
+        """A topic that was made again ends before what was our next offset when it was asked for.
+
+        Our next offset of now proves nothing: records come while the answer is on its way.
+        """
+        behind = [place for place, offset in nexts.items() if offset > ends[place]]
         if not behind:
             return
-        places = [place for _, place in behind]
-        begins = await self.intake.beginning_offsets(places)
-        ends = await self.intake.end_offsets(places)
-        for seat, place in behind:
-            if seat.live and self.engine.check_place(seat, place[0], begins, ends):
+        begins = await self.intake.beginning_offsets(behind)
+        ends = await self.intake.end_offsets(behind)
+        sure = {place for place in behind if nexts[place] > ends[place]}
+        for seat, place in [(s, place) for s in self._live() for place in s.places]:
+            if place in sure and self.engine.check_place(seat, place[0], begins, ends):
                 await self.intake.seek({place: seat.next[place[0]]})
+
+    async def _go_on_where_stalled(self, ends: dict[Place, int]) -> None:
+        """Seek to our own next offset where records wait and none has come for a while."""
+        nexts = {
+            place: offset
+            for seat in self._live()
+            for place, offset in seat.places.items()
+            if not self.engine.is_held_back(place)
+        }
+        for place in self._stalls.found(nexts, ends):
+            log.warning("nothing comes from %s/%d though there is more; seeking to it", *place)
+            self.engine.counters["seeks_back"] += 1
+            await self.intake.seek({place: nexts[place]})
+
+    def _live(self) -> list[Seat]:
+        return [*self.engine.live(BY_NODE), *self.engine.live(BY_WORKLOAD)]
 
 
 def _one(seat: Seat) -> StageOne:

@@ -16,6 +16,7 @@ from streams.engine.engine import Engine
 from streams.engine.operators import BY_NODE, STAGES, Operator, Place, Stage
 from streams.engine.outbox import Outbox
 from streams.engine.seat import Seat
+from streams.engine.stalls import PATIENT_LOOKS
 from streams.engine.state_topic import Saving, StateTopic
 from streams.engine.timers import Timers
 from streams.node import NodeStream
@@ -204,6 +205,20 @@ async def test_a_topic_that_was_made_again_is_read_from_its_beginning(stand: Sta
     assert stand.engine.totals()["topics_recreated"] == 1
     stand.engine.take(TELEMETRY, 0, stand.telemetry(range(40, 47)))
     assert stand.stage_one.counters["gpu_samples"] >= counted + 7  # states are kept
+
+
+async def test_a_consumer_that_lost_its_place_is_sent_back(stand: Stand) -> None:
+    stand.intake.ends = {(TELEMETRY, 0): 10, (PODS, 0): 1}
+    await stand.assigned()
+    stand.engine.take(PODS, 0, stand.pods())
+    stand.engine.take(TELEMETRY, 0, stand.telemetry(range(9)))
+    stand.intake.seeks.clear()
+    for _ in range(PATIENT_LOOKS):
+        await stand.timers.ask()
+    assert stand.intake.seeks == []
+    await stand.timers.ask()
+    assert stand.intake.seeks == [{(TELEMETRY, 0): 9}]
+    assert stand.engine.totals()["seeks_back"] == 1
 
 
 async def test_what_retention_cut_is_counted_at_a_takeover(stand: Stand) -> None:
