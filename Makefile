@@ -55,7 +55,8 @@ demo: $(DEMO_VENV)/ready ## Watch a simulated cluster pass through topics, windo
 
 .PHONY: test
 test: $(VENV)/dev ## Run all tests and report the coverage
-	@$(VENV)/bin/python -m pytest --cov --cov-report=term $(ARGS)
+	@$(VENV)/bin/python -m pytest -n auto --dist loadfile -m "not alone" --cov --cov-report= $(ARGS) || [ $$? -eq 5 ]
+	@$(VENV)/bin/python -m pytest -m alone --cov --cov-append --cov-report=term $(ARGS) || [ $$? -eq 5 ]
 
 .PHONY: check
 check: $(VENV)/dev ## Lint, format, types, imports and the fast tests: the inner loop, under a minute

@@ -50,8 +50,8 @@ def broker(
             _interruptible(),
             Broker(data, nodes=nodes, port=port, heap_mb=heap, progress=_progress) as running,
         ):
-            _announce(running)
             try:
+                _announce(running)
                 _watch(running)
             except KeyboardInterrupt:
                 _progress("stopping")

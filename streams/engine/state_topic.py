@@ -93,6 +93,7 @@ class StateTopic:
         self._make_consumer = make_consumer
         self._claims: dict[int, Claim] = {}
         self._locks: dict[int, asyncio.Lock] = {}
+        self._saves: dict[int, asyncio.Timeout] = {}
 
     @property
     def claimed(self) -> set[int]:
@@ -107,8 +108,14 @@ class StateTopic:
             self._claims[partition] = Claim(producer, None)
 
     async def release(self, partition: int) -> None:
-        """End the partition's producer at once; the next claim aborts what it left open."""
+        """End the partition's producer at once; the next claim aborts what it left open.
+
+        A save that is under way fails now: its answers would never come.
+        """
         claim = self._claims.pop(partition, None)
+        save = self._saves.get(partition)
+        if save is not None and not save.expired():
+            save.reschedule(0.0)
         if claim is not None:
             await abandon(claim.producer, STOP_SECONDS)
 
@@ -156,7 +163,7 @@ class StateTopic:
         if claim is None:
             raise ConnectionError(f"{self._topic}/{saving.partition} was released meanwhile")
         records = [(key, _encoded(saving, key, *state)) for key, state in sorted(states.items())]
-        async with asyncio.timeout(SAVE_SECONDS):
+        async with self._save(saving.partition):
             await claim.producer.begin_transaction()
             batches = _batches(claim.producer, records)
             answers = [
@@ -171,6 +178,15 @@ class StateTopic:
             end = last.offset + batches[-1].record_count() + 1
             self._claims[saving.partition] = claim._replace(end=end)
         return int(last.timestamp or 0)
+
+    @asynccontextmanager
+    async def _save(self, partition: int) -> "AsyncIterator[None]":
+        async with asyncio.timeout(SAVE_SECONDS) as limit:
+            self._saves[partition] = limit
+            try:
+                yield
+            finally:
+                self._saves.pop(partition, None)
 
     @asynccontextmanager
     async def _reader(self) -> "AsyncIterator[AIOKafkaConsumer]":

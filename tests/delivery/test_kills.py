@@ -10,7 +10,7 @@ import pytest
 from tests.delivery.ordeal import SESSION_SECONDS, WORKERS, Ordeal
 from tests.delivery.schedule import seeded
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.alone]
 
 SEED = 4
 SECONDS = 9000.0
@@ -23,6 +23,6 @@ def test_kills_a_freeze_and_an_outage_change_nothing(tmp_path: Path) -> None:
         session_seconds=SESSION_SECONDS,
     )  # fmt: skip
     outcome = Ordeal(tmp_path).run(faults, seed=SEED, seconds=SECONDS, speed=SPEED)
-    assert sum(map(len, outcome.reference.alerts.values())) > 50
+    assert sum(map(len, outcome.reference.alerts.values())) > 30
     assert not outcome.differences(), str(outcome)
     assert max(outcome.stops) < 5.0

@@ -6,7 +6,7 @@ import pytest
 
 from tests.delivery.takeovers import SESSION_SECONDS, measured
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.alone]
 
 MOST_BEYOND_SESSION = 8.0
 """The promise is session + 4 s on a machine with nothing else to do; a test machine has."""
