@@ -2,13 +2,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 from schemas.codec import encode
 from schemas.topics import PODS, TELEMETRY, node_key, partition_of
-from streams.engine.engine import Engine
 from streams.engine.operators import Place
 from tests.streams.harness import Sent
 from transport.contract import Record
+
+if TYPE_CHECKING:
+    from streams.engine.engine import Engine
 
 
 class Topics:
