@@ -134,8 +134,10 @@ class StageOne:
 
         What was counted stays; what waits to be counted came from the old topic and stays too.
         """
+        is_cut = offset > self._positions[topic]  # then the counted stays counted
+        seen = self.state.seen.get(topic, 0)
+        self.state.seen[topic] = max(seen, offset) if is_cut else offset
         self._positions[topic] = offset
-        self.state.seen[topic] = offset
 
     def dump(self) -> dict[bytes, bytes | None]:
         """The state by key; None for a key that has ended."""

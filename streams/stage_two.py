@@ -197,7 +197,9 @@ class StageTwo:
     def reposition(self, topic: str, offset: int) -> None:
         """The topic begins anew at `offset`: it was made again, or retention cut it."""
         del topic
-        self._position = self.state.seen = offset
+        is_cut = offset > self._position  # then what was counted before the restart stays counted
+        self.state.seen = max(self.state.seen, offset) if is_cut else offset
+        self._position = offset
 
     def dump(self) -> dict[bytes, bytes | None]:
         """The state by key; None for a key that has ended."""

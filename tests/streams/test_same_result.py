@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from schemas.topics import PODS, TELEMETRY
+from schemas.topics import PODS, TELEMETRY, WINDOWS
 from tests.streams.harness import PARTITIONS, START_MS, Harness, Sent, pods, ran, sample
 
 NODES = {"n0": "wide", "n1": "wide", "n2": "idle", "n3": "busy", "n4": "late-idle", "n5": "busy"}
@@ -151,3 +151,22 @@ def test_an_outage_of_kafka_is_nobodys_silence() -> None:
     assert kept
     assert len(after) > len(NODES)
     assert ran([*before, *kept, *after]).alerts() == EXPECTED
+
+
+def test_what_retention_cut_after_a_restart_makes_nothing_else_count_twice() -> None:
+    """Contributions that wait for another source are read again, from where the topic begins."""
+    harness = Harness(world())
+    for partition in range(1, PARTITIONS):
+        harness.feed(partition, PODS)
+        harness.feed(partition, TELEMETRY)
+    harness.judge()
+    two = harness.two[0]
+    waiting, resume = len(two._waiting), two.resume_offsets()[WINDOWS]
+    assert waiting > 2
+    harness.restart()
+    two = harness.two[0]
+    two.reposition(WINDOWS, resume + 1)
+    harness.positions[WINDOWS, 0] = resume + 1
+    harness.judge()
+    assert len(two._waiting) >= waiting - 1
+    assert two.counters["repeated_windows"] == 0

@@ -1,32 +1,24 @@
 """What happens between two awaits: rebalances, saves and answers that overtake each other."""
 
 import asyncio
-import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Self
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
 from producers.simulated import SimulatedCluster
 from schemas.deadletter import MAX_ORIGINAL_BYTES
-from schemas.parameters import DetectorParameters
-from schemas.topics import ALERTS, DEADLETTER, PODS, TELEMETRY, node_key, partition_of
-from streams.engine import clients
-from streams.engine.engine import Engine
-from streams.engine.operators import BY_NODE, STAGES, Operator, Place, Stage
-from streams.engine.outbox import Outbox
-from streams.engine.state_topic import SAVE_SECONDS, StateTopic
-from streams.engine.timers import LOOK_SECONDS, Timers
+from schemas.topics import ALERTS, DEADLETTER, TELEMETRY
+from streams.engine.operators import Place
+from streams.engine.state_topic import SAVE_SECONDS
+from streams.engine.timers import LOOK_SECONDS
 from streams.outputs import Output, TooManyFaultsError
 from streams.stage_one import StageOne
-from streams.stage_two import StageTwo
 from tests.kafka_topics import create, records
+from tests.streams.engine.rig import PARTITIONS, PATIENCE_SECONDS, Rig, plain, scrapes, with_pods
 from tests.streams.engine.running import (
     decided,
     ends,
@@ -37,16 +29,11 @@ from tests.streams.engine.running import (
     running,
     until_same,
 )
-from tests.streams.engine.scripted_intake import ScriptedIntake, Topics
-from tests.streams.harness import Sent, pods, sample
 from transport.broker import Broker
-from transport.connection import Connection
 from transport.contract import Record
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-PARTITIONS = 2
-PATIENCE_SECONDS = 30.0
 LATE_SECONDS = 0.3
 """A takeover that was overtaken has ended after this."""
 
@@ -55,119 +42,6 @@ WAITING = 3
 """Scrapes of a node that wait for late ones and are counted when the next ones come."""
 
 MINUTES_20 = 1_200_000
-States = dict[bytes, object]
-
-NODES = [
-    next(f"n{i}" for i in range(99) if partition_of(node_key("c", f"n{i}"), PARTITIONS) == p)
-    for p in range(PARTITIONS)
-]
-"""A node in each partition."""
-
-
-class Held:
-    """Lets state producers commit, or makes them wait, or fail."""
-
-    def __init__(self) -> None:
-        self.gate: asyncio.Event | None = None
-        self.error: Exception | None = None
-        self.waiting = 0
-
-    def put_on(self, producer: AIOKafkaProducer) -> AIOKafkaProducer:
-        """A producer whose commits pass here first."""
-        commit = producer.commit_transaction
-
-        async def held() -> None:
-            if self.gate is not None:
-                self.waiting += 1
-                await self.gate.wait()
-            if self.error is not None:
-                raise self.error
-            await commit()
-
-        producer.commit_transaction = held
-        return producer
-
-
-class Rig:
-    """A worker without its consumer."""
-
-    def __init__(self, connection: Connection, topics: Topics) -> None:
-        self.connection = connection
-        self.topics = topics
-        self.intake = ScriptedIntake(topics)
-        self.outbox = Outbox(partial(clients.output_producer, connection), connection.prefix)
-        self.commits = Held()
-        self.states = {stage.name: self._states(stage) for stage in STAGES}
-        self.engine = Engine(
-            self.intake,
-            self.states,
-            self.outbox,
-            self._operator,
-            partitions=PARTITIONS,
-            session_seconds=0.5,
-        )
-        self.intake.engine = self.engine
-        self.timers = Timers(self.engine, self.intake, 10.0, 600_000)
-
-    def _states(self, stage: Stage) -> StateTopic:
-        def make_producer(partition: int) -> AIOKafkaProducer:
-            return self.commits.put_on(
-                clients.state_producer(self.connection, stage.name, partition)
-            )
-
-        return StateTopic(
-            self.connection.topic(stage.state_topic),
-            PARTITIONS,
-            make_producer=make_producer,
-            make_consumer=partial(clients.state_consumer, self.connection),
-        )
-
-    @staticmethod
-    def _operator(stage: Stage, partition: int) -> Operator:
-        made = StageOne if stage is BY_NODE else StageTwo
-        return made(partition, PARTITIONS, DetectorParameters())
-
-    async def until(self, true: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not true():  # noqa: ASYNC110 - the engine tells nobody
-                await asyncio.sleep(0.01)
-
-    def serves(self, *partitions: int) -> bool:
-        """Whether exactly these are taken, by both stages."""
-        live = {key for key, seat in self.engine.seats.items() if seat.live}
-        return live == {(stage.name, p) for stage in STAGES for p in partitions}
-
-    async def took_over(self, *partitions: int) -> None:
-        """A rebalance from its beginning to its end."""
-        await self.intake.revoked()
-        self.intake.assigned(*partitions)
-        await self.until(lambda: self.serves(*partitions))
-
-    async def saved(self, partition: int = 0) -> States:
-        """The states as the topic holds them."""
-        loaded = (await self.states["node"].load([partition]))[partition]
-        return {key: json.loads(value) for key, value in loaded.states.items()}
-
-    async def __aenter__(self) -> Self:
-        self.outbox.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.commits.gate = self.commits.error = None
-        await self.engine.stop()
-        await self.outbox.stop()
-
-
-def plain(topics: Topics, partition: int = 0) -> States:
-    """The states after every record once and in order."""
-    operator = StageOne(partition, PARTITIONS, DetectorParameters())
-    for topic in (PODS, TELEMETRY):
-        operator.process(topics.logs[topic, partition])
-    return {key: json.loads(value or b"null") for key, value in operator.dump().items()}
-
-
-def scrapes(numbers: Iterable[int], partition: int = 0) -> Iterable[Sent]:
-    return (sample(NODES[partition], number, 50.0) for number in numbers)
 
 
 @pytest.fixture
@@ -176,13 +50,6 @@ async def rig(kafka: Broker) -> AsyncIterator[Rig]:
     await make_topics(connection, PARTITIONS)
     async with Rig(connection, with_pods()) as made:
         yield made
-
-
-def with_pods() -> Topics:
-    """Topics that hold the first word of each node."""
-    topics = Topics(PARTITIONS)
-    topics.publish(*(pods(node, "work") for node in NODES))
-    return topics
 
 
 async def test_records_that_come_while_the_ends_are_asked_for_make_no_topic_new(rig: Rig) -> None:
