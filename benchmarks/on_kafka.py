@@ -39,7 +39,7 @@ CLUSTERS = 125
 """Of 8 nodes with 64 GPUs each."""
 SCRAPES = 30
 """Of each node, a second apart: three windows."""
-CHECKPOINT_SECONDS = 1.0
+CHECKPOINT_SECONDS = 1.25
 """A worker with as many GPUs as it can take saves after ten scrapes of each; so does this one."""
 LAST_SCRAPES = (45, 60)
 """Two more, so late that no scrape before them waits for a later one: all of those are counted."""

@@ -125,6 +125,7 @@ def _states(size: float) -> list[dict[bytes, bytes]]:
     """By partition: states of real nodes, under more and more names."""
     runner = InProcess(DetectorParameters(), partitions=PARTITIONS)
     runner._take_all(SimulatedCluster(duration_seconds=120).messages())
+    runner._step()
     models = [
         msgspec.json.decode(value)
         for one in runner._one
