@@ -64,6 +64,7 @@ def _start(text: str) -> "Start":
 async def _tail(settings: Settings, start: "Start", *, as_json: bool, once: bool) -> None:
     from commands.contact import contacted
     from sinks.tail import AlertTail, alert_consumer
+    from transport.cancelling import whole
 
     kafka = settings.kafka
     options = kafka.client_options()
@@ -73,7 +74,7 @@ async def _tail(settings: Settings, start: "Start", *, as_json: bool, once: bool
     async def opened() -> "AlertTail":
         consumer = alert_consumer(options)
         consumers.append(consumer)
-        await consumer.start()
+        await whole(consumer.start())
         following = AlertTail(consumer, kafka.topic(ALERTS), _printer(as_json=as_json), _say)
         await following.open(start)
         return following

@@ -9,6 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from schemas.codec import DecodeError, Decoder
 from schemas.hot import NodeTelemetry
 from schemas.topics import TELEMETRY
+from transport.cancelling import whole
 from transport.contract import TransportError, UnknownPartitionError
 
 LAST_RECORDS = 50
@@ -34,7 +35,7 @@ async def source_topics(options: Mapping[str, Any], telemetry: str, pods: str) -
     """
     admin = AIOKafkaAdminClient(**options)
     try:
-        await admin.start()
+        await whole(admin.start())
         described = await admin.describe_topics()
     finally:
         await admin.close()
@@ -58,7 +59,7 @@ async def newest_observed_ms(options: Mapping[str, Any], topics: SourceTopics) -
     """
     consumer = AIOKafkaConsumer(**options, enable_auto_commit=False)
     try:
-        await consumer.start()
+        await whole(consumer.start())
         places = [TopicPartition(topics.telemetry, n) for n in range(topics.partitions)]
         consumer.assign(places)
         return await _newest(consumer, places)

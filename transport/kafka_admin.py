@@ -15,6 +15,7 @@ from aiokafka.errors import (
     for_code,
 )
 
+from transport.cancelling import whole
 from transport.connection import Connection
 from transport.contract import TransportError
 from transport.kafka_errors import FAILURES, not_authorized, translated
@@ -43,7 +44,7 @@ class KafkaAdmin:
     async def __aenter__(self) -> Self:
         try:
             async with self._words("connect"):
-                await self._client.start()
+                await whole(self._client.start())
                 await self._count_brokers()
         except BaseException:
             await self._close()

@@ -25,6 +25,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from transport.cancelling import whole
 from transport.contract import (
     CredentialsError,
     NotAuthorizedError,
@@ -142,7 +143,7 @@ async def bootstrapped(client: AIOKafkaClient) -> None:
     A refused token is such a case: aiokafka does not read the refusal, takes the connection for a
     good one, and reads the next answer as one of a cluster without brokers.
     """
-    await client.bootstrap()
+    await whole(client.bootstrap())
     if not client.cluster.brokers():
         raise KafkaConnectionError("no broker told its address")
 

@@ -9,6 +9,8 @@ from contextlib import suppress
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from transport.cancelling import whole
+
 START_SECONDS = 20.0
 STOP_SECONDS = 5.0
 
@@ -21,7 +23,7 @@ async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> 
     """The producer, ready.  Raises one of TROUBLE, and then nothing of it is left."""
     try:
         async with asyncio.timeout(within):
-            await producer.start()
+            await whole(producer.start())
     except BaseException:
         await abandon(producer)
         raise

@@ -11,6 +11,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError as KafkaOffsetOutOfRange
 
+from transport.cancelling import whole
 from transport.contract import OffsetOutOfRangeError, Record
 
 POLL_MS = 200
@@ -36,7 +37,7 @@ class TopicReader:
 
     async def start(self) -> None:
         """Connect.  Call `stop` also after a failure."""
-        await self._consumer.start()
+        await whole(self._consumer.start())
         self._consumer.assign(self._places)
         for place in self._places:
             self._consumer.seek(place, 0)

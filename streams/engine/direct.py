@@ -16,6 +16,7 @@ from mode import Service
 
 from streams.engine import clients
 from streams.engine.member import FETCH_SECONDS, Member
+from transport.cancelling import whole
 
 STOP_SECONDS = 8.0
 """A consumer may wait for a rebalance before it can leave the group; then it is given up."""
@@ -66,7 +67,7 @@ class _Reader(Service):
         """Join the group; the assignment comes later, to the listener."""
         self.consumer = consumer = self.make_consumer()
         self.intake.joins_with(consumer)
-        await consumer.start()
+        await whole(consumer.start())
         consumer.subscribe(list(self.intake.topics), listener=_Listener(self.intake))
         self.reading = self.add_future(self.read(consumer))
 

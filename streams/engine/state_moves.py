@@ -26,6 +26,7 @@ from streams.engine.state_files import (
 from streams.engine.state_topic import Saving, StateTopic
 from streams.engine.workers_group import refuse_workers
 from streams.stage_one import PARTITION_KEY
+from transport.cancelling import whole
 from transport.connection import Connection
 from transport.kafka import KafkaTransport
 from transport.kafka_errors import FAILURES, translated
@@ -177,7 +178,7 @@ def _keep(held: dict[bytes, bytes], records: list[Any]) -> None:
 async def _consumer(connection: Connection) -> AsyncIterator[AIOKafkaConsumer]:
     consumer = clients.state_consumer(connection)
     try:
-        await consumer.start()
+        await whole(consumer.start())
         yield consumer
     finally:
         with suppress(*FAILURES):

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from streams.engine.faults import StateTopicError
 from streams.stage_one import PARTITION_KEY
+from transport.cancelling import whole
 from transport.kafka_producer import abandon, started
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class StateTopic:
     async def _reader(self) -> "AsyncIterator[AIOKafkaConsumer]":
         consumer = self._make_consumer()
         try:
-            await consumer.start()
+            await whole(consumer.start())
             yield consumer
         finally:
             with suppress(Exception):

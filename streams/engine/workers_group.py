@@ -13,6 +13,7 @@ from aiokafka.errors import (
 
 from streams.engine.app import GROUP
 from streams.engine.state_files import StateFileError
+from transport.cancelling import whole
 from transport.connection import Connection
 from transport.kafka_errors import FAILURES, translated
 
@@ -33,7 +34,7 @@ async def refuse_workers(connection: Connection) -> None:
     admin = AIOKafkaAdminClient(**options)
     try:
         async with asyncio.timeout(ASK_SECONDS):
-            await admin.start()
+            await whole(admin.start())
             code, state, members = await _described(admin, group)
     except FAILURES as error:
         raise await translated(error, options, f"describe the group {group}", group) from error

@@ -1,36 +1,55 @@
-"""Tasks end, also one that misses the first time."""
+"""What is done before a cancellation takes effect."""
 
 import asyncio
 
-from transport.cancelling import cancelled
+import pytest
+
+from transport import cancelling
+from transport.cancelling import whole
 
 
-async def test_a_task_that_misses_a_cancellation_ends_too() -> None:
-    missed = 0
+async def test_a_cancellation_waits_for_the_end_of_what_it_interrupts() -> None:
+    ended = asyncio.Event()
 
-    async def misses_one() -> None:
-        nonlocal missed
-        while True:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                if missed:
-                    raise
-                missed += 1
+    async def work() -> None:
+        await asyncio.sleep(0.05)
+        ended.set()
 
-    tasks = [asyncio.create_task(misses_one()), asyncio.create_task(asyncio.sleep(60))]
-    await asyncio.sleep(0)
-    async with asyncio.timeout(5):
-        await cancelled(tasks)
-    assert missed == 1
-    assert all(task.done() for task in tasks)
+    task = asyncio.create_task(whole(work()))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
 
 
-async def test_what_a_task_has_raised_is_left_to_it() -> None:
-    async def fails() -> None:
-        raise ZeroDivisionError
+async def test_work_without_an_end_is_interrupted_after_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cancelling, "AGAIN_SECONDS", 0.05)
+    interrupted = asyncio.Event()
 
-    task = asyncio.create_task(fails())
-    await asyncio.sleep(0)
-    await cancelled([task])
-    assert isinstance(task.exception(), ZeroDivisionError)
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            interrupted.set()
+
+    task = asyncio.create_task(whole(work()))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert interrupted.is_set()
+
+
+async def test_the_result_and_the_error_are_those_of_the_work() -> None:
+    async def gives() -> int:
+        return 7
+
+    async def raises() -> None:
+        raise OSError("no route")
+
+    assert await whole(gives()) == 7
+    with pytest.raises(OSError, match="no route"):
+        await whole(raises())
