@@ -11,7 +11,7 @@ DEMO_VENV ?= .venv-demo
 PINS_VENV ?= .venv-pins
 ARGS ?=
 
-PIP_FLAGS := --quiet --no-input --disable-pip-version-check --progress-bar off
+PIP_FLAGS := --quiet --no-compile --no-input --disable-pip-version-check --progress-bar off
 ROLES := agent worker sinks replay broker all
 
 # The first interpreter that really runs (a version manager's shim may exist and fail), is new enough
