@@ -94,6 +94,8 @@ class Decoder(Generic[M]):
 
     def _key(self, message: object) -> bytes:
         parts = () if self._parts is None else self._parts(message)
+        if len(self._key_fields) == 2:  # noqa: PLR2004 - a node's, on the hot path
+            return f"{parts[0]}/{parts[1]}".encode()
         return "/".join(map(str, parts if len(self._key_fields) > 1 else (parts,))).encode()
 
 

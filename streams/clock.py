@@ -22,6 +22,8 @@ class ClockState(Struct):
     """What is known of one node's clock."""
 
     skews_ms: list[int] = []
+    least_ms: int | None = None
+    """The least of those; None where it has to be found."""
     shift_ms: int = 0
     ahead: int = 0
     """Samples in a row that were refused."""
@@ -46,15 +48,23 @@ def effective_ms(state: ClockState, observed_ms: int, append_ms: int, tolerance_
         state.skews_ms.clear()
     state.ahead = 0
     if not state.skews_ms or _came_in_time(state, observed_ms, append_ms):
-        state.skews_ms.append(append_ms - observed_ms)
+        _learn(state, append_ms - observed_ms)
     state.observed_ms, state.append_ms = observed_ms, append_ms
-    if len(state.skews_ms) > SKEW_MEMORY:
-        del state.skews_ms[0]
-    skew = min(state.skews_ms)
+    skew = min(state.skews_ms) if state.least_ms is None else state.least_ms
     wanted = skew if abs(skew) > tolerance_ms else 0
     if abs(wanted - state.shift_ms) > STEADY_MS:
         state.shift_ms = wanted
     return observed_ms + state.shift_ms
+
+
+def _learn(state: ClockState, skew_ms: int) -> None:
+    """Remember a skew; the least is looked for only where it may have gone."""
+    state.skews_ms.append(skew_ms)
+    forgotten = state.skews_ms.pop(0) if len(state.skews_ms) > SKEW_MEMORY else None
+    if state.least_ms is None or forgotten == state.least_ms or len(state.skews_ms) == 1:
+        state.least_ms = min(state.skews_ms)
+    else:
+        state.least_ms = min(state.least_ms, skew_ms)
 
 
 def _came_in_time(state: ClockState, observed_ms: int, append_ms: int) -> bool:

@@ -64,6 +64,10 @@ class PodJoin:
             self._apply(self.waiting.popleft()[1])
         return True
 
+    def can_reach(self, version: "PodVersion") -> bool:
+        """Whether `advance` would bring the pods to this version."""
+        return self._has(version) or self._arrived(version)
+
     def give_up(self) -> None:
         """Apply what there is: an event that a sample refers to is lost for good."""
         while self.waiting:

@@ -1,13 +1,14 @@
-"""One node: its samples are put in order, wait for their pods, and are counted once."""
+"""One node: its samples are put in order, wait for their pods, and are counted window by window."""
 
-import heapq
-from typing import TYPE_CHECKING, ClassVar
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from msgspec import Struct, field
 
-from streams.clock import ClockState, effective_ms
+from streams.clock import AheadOfBrokerError, ClockState, effective_ms
 from streams.join import PodJoin, PodState
 from streams.node_windows import NodeWindows, WindowsState
+from streams.windows import WINDOW_MS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -22,13 +23,17 @@ LONGEST_COVER = 1.5
 RECENT = 32
 """Samples by which a repetition is told from a late sample."""
 
+REFUSED = 64
+"""Refused samples that a successor is told of; it reads far fewer again."""
+
 NEVER = 1 << 62
 
 
 class NodeState(Struct):
     """Everything about a node that outlives a restart.
 
-    Samples that wait to be ordered are not in it: a successor reads them again from the topic.
+    Samples that are not counted yet are not in it: a successor reads them again from the topic, and
+    with them the last one or two that were counted, which the next window still looks back at.
     """
 
     VERSION: ClassVar[int] = 1
@@ -48,24 +53,56 @@ class NodeState(Struct):
     seen_ms: int = 0
     """Append time of its newest message; the newest effective time where its clock is `data`."""
     recent: list[tuple[str, int]] = []
+    """Identities of the last samples that nothing needs any more."""
+    kept: list[tuple[str, int]] = []
+    """Identities of the counted samples that the next window looks back at."""
+    refused: list[int] = []
+    """Telemetry offsets of the last samples that lay ahead of the broker's clock."""
     gone: bool = False
 
 
-Held = tuple[int, str, int, int, "NodeTelemetry"]
-"""(effective time, boot id, sequence, offset, sample): the order in which samples count."""
+class Held(NamedTuple):
+    """A sample, in the order in which samples count."""
+
+    effective_ms: int
+    boot_id: str
+    sequence: int
+    offset: int
+    sample: "NodeTelemetry"
+    longest_ms: int
+    """Time up to which it counts at most."""
+
+
+class Due(NamedTuple):
+    """A window that can be counted: the samples from `first` to before `last`."""
+
+    end_ms: int
+    first: int
+    last: int
 
 
 class NodeStream:
     """The operator of one node; feed it messages in topic order."""
 
     def __init__(
-        self, state: NodeState, parameters: "TimeParameters", counters: "Counter[str]"
+        self,
+        state: NodeState,
+        parameters: "TimeParameters",
+        counters: "Counter[str]",
+        *,
+        again: bool = False,
     ) -> None:
+        """`again`: the state comes from before a restart, and messages will come a second time."""
         self.state = state
         self.windows = NodeWindows(state.cluster, state.node, state.windows, state.pods)
-        self.waits_for_pods = False
+        self.waits_for_pods_since = NEVER
+        """Offset of the newest sample that holds up its window for pod events; NEVER if none."""
+        self._again = again
         self._join = PodJoin(state.pods)
         self._held: list[Held] = []
+        """In order; the first one may be counted already, and the next in part."""
+        self._end_ms = NEVER
+        """End of the first window that is not counted; before it nothing has to be looked at."""
         self._identities = set(state.recent)
         """Of the samples that are held or were counted last: one of these is a repetition."""
         self._counters = counters
@@ -78,7 +115,9 @@ class NodeStream:
         Raises AheadOfBrokerError for one that lies ahead of the broker's clock.
         """
         state = self.state
-        effective = self._time_of(sample, append_ms, again=again)
+        if again and offset in state.refused:
+            return
+        effective = self._time_of(offset, sample, append_ms, again=again)
         if not again:
             seen = effective if sample.clock == "data" else append_ms
             state.seen_ms = max(state.seen_ms, seen)
@@ -87,8 +126,12 @@ class NodeStream:
             return
         state.newest_ms = max(state.newest_ms, effective)
         state.first_ms = min(state.first_ms or effective, effective)
-        heapq.heappush(self._held, (effective, sample.boot_id, sample.sequence, offset, sample))
-        self._identities.add((sample.boot_id, sample.sequence))
+        boot_id, sequence = sample.boot_id, sample.sequence
+        longest = effective + round(sample.interval_seconds * 1000 * LONGEST_COVER)
+        insort(self._held, Held(effective, boot_id, sequence, offset, sample, longest))
+        self._identities.add((boot_id, sequence))
+        self._end_ms = min(self._end_ms, effective - effective % WINDOW_MS + WINDOW_MS)
+        self._again &= again
         self._release()
 
     def add_pods(self, offset: int, event: "PodEvent") -> None:
@@ -97,12 +140,16 @@ class NodeStream:
         self._release()
 
     def give_up_pods(self) -> None:
-        """The pod events that the first sample waits for are lost: count it with what there is."""
-        if self.waits_for_pods:
-            self._counters["lost_pod_events"] += 1
-            self._join.give_up()
-            self._apply_first()
+        """The pod events that a window waits for are lost: count it with what there is."""
+        self.waits_for_pods_since = NEVER
+        if due := self._due():
+            self._count(due)
             self._release()
+
+    @property
+    def waits_for_pods(self) -> bool:
+        """Whether a window can't be counted because pod events have not come yet."""
+        return self.waits_for_pods_since != NEVER
 
     @property
     def progress_ms(self) -> int:
@@ -112,26 +159,18 @@ class NodeStream:
 
     def resume_telemetry(self, default: int) -> int:
         """First telemetry offset that a successor has to read again."""
-        return min((item[3] for item in self._held), default=default)
+        return min((held.offset for held in self._held), default=default)
 
     def resume_pods(self, default: int) -> int:
         """First pod event that a successor has to read again."""
         return self._join.waiting[0][0] if self._join.waiting else default
 
-    @property
-    def waits_for_pods_since(self) -> int:
-        """Offset of the sample that waits for pod events; NEVER where none does."""
-        return self._held[0][3] if self.waits_for_pods and self._held else NEVER
-
     def flush(self) -> None:
-        """Count what is held and close the window in progress: nothing more is expected."""
-        while self._held:
-            first = self._held[0]
-            if not self._join.advance(first[4].pod_version, first[0]):
-                self._counters["lost_pod_events"] += 1
-                self._join.give_up()
-            self._apply_first()
-        self.windows.close()
+        """Count everything that is held: nothing more is expected."""
+        while (first := self._first()) < len(self._held):
+            end = self._window_end(first)
+            self._count(Due(end, first, bisect_left(self._held, (end,), first)))
+        self._retire(len(self._held))
 
     def leave(self) -> None:
         """The node is gone: its series end."""
@@ -139,55 +178,123 @@ class NodeStream:
         self.windows.end_all("node silent")
         self.state.gone = True
 
-    def _time_of(self, sample: "NodeTelemetry", append_ms: int, *, again: bool) -> int:
+    def _time_of(self, offset: int, sample: "NodeTelemetry", append_ms: int, *, again: bool) -> int:
         if sample.clock == "data":
             return sample.observed_at_ms
         clock = self.state.clock
         if again:
             return sample.observed_at_ms + clock.shift_ms
         before = clock.shift_ms
-        effective = effective_ms(clock, sample.observed_at_ms, append_ms, self._tolerance_ms)
+        try:
+            effective = effective_ms(clock, sample.observed_at_ms, append_ms, self._tolerance_ms)
+        except AheadOfBrokerError:
+            self.state.refused = [*self.state.refused, offset][-REFUSED:]
+            raise
         if clock.shift_ms and not before:
             self._counters["skewed_nodes"] += 1
         return effective
 
     def _is_new(self, sample: "NodeTelemetry", effective: int, *, again: bool) -> bool:
-        repeated = (sample.boot_id, sample.sequence) in self._identities
-        if not repeated and effective >= self.state.applied_ms:
+        identity = sample.boot_id, sample.sequence
+        repeated = identity in self._identities
+        if not repeated and (
+            effective >= self.state.applied_ms or (again and identity in self.state.kept)
+        ):
             return True
         if not again:
             self._counters["repeated" if repeated else "late"] += 1
         return False
 
+    # Windows
+
     def _release(self) -> None:
-        """Count every sample whose successor is certain: it covers the time up to that one."""
-        certain = self.state.newest_ms - self._lateness_ms
-        while self._successor_ms() <= certain:
-            first = self._held[0]
-            self.waits_for_pods = not self._join.advance(first[4].pod_version, first[0])
+        """Count every window whose samples are certain, and who held its devices then.
+
+        Not before everything is read again that was read before a restart: what was certain then
+        is counted, and what is missing now would not be waited for.
+        """
+        while not self._again and (due := self._due()):
+            self.waits_for_pods_since = self._missing_pods(due)
             if self.waits_for_pods:
                 return
-            self._apply_first()
+            self._count(due)
 
-    def _successor_ms(self) -> int:
-        """Time of the second sample in order; NEVER where there is none."""
-        held = self._held
-        if len(held) <= 2:  # noqa: PLR2004 - a heap's second is one of the root's two children
-            return held[1][0] if len(held) > 1 else NEVER
-        return min(held[1][0], held[2][0])
+    def _due(self) -> Due | None:
+        """The next window, if no sample of it can come any more.
 
-    def _apply_first(self) -> None:
-        """Count the first sample up to the next one, at most 1.5 intervals."""
-        start, boot_id, sequence, _, sample = heapq.heappop(self._held)
-        self.waits_for_pods = False
-        state = self.state
-        state.recent.append((boot_id, sequence))
-        if len(state.recent) > RECENT:
-            self._identities.discard(state.recent.pop(0))
-        longest = start + round(sample.interval_seconds * 1000 * LONGEST_COVER)
-        upto = self._held[0][0] if self._held else longest
-        start = max(start, state.applied_ms)
-        self._counters["gpu_samples"] += len(sample.devices)
-        self.windows.cover(sample, start, min(upto, longest))
-        state.applied_ms = max(state.applied_ms, upto)
-        self.windows.close_before(state.applied_ms)
+        Its last sample counts up to the one after it, so that one has to be certain, too.
+        """
+        held, certain = self._held, self.state.newest_ms - self._lateness_ms
+        if self._end_ms > certain:
+            return None
+        first = self._first()
+        if first >= len(held):
+            return None
+        end = self._end_ms = self._window_end(first)
+        if end > certain:
+            return None
+        last = bisect_left(held, (end,), first)
+        if last == len(held) or held[last].effective_ms > certain:
+            return None
+        return Due(end, first, last)
+
+    def _first(self) -> int:
+        """The first sample that is not wholly counted."""
+        return 1 if self._held and self._upto(0) <= self.state.applied_ms else 0
+
+    def _upto(self, index: int) -> int:
+        """Time up to which a sample counts: to the next one, or as long as it can."""
+        longest = self._held[index].longest_ms
+        if index + 1 == len(self._held):
+            return longest
+        return min(self._held[index + 1].effective_ms, longest)
+
+    def _window_end(self, first: int) -> int:
+        start = max(self._held[first].effective_ms, self.state.applied_ms)
+        return start - start % WINDOW_MS + WINDOW_MS
+
+    def _missing_pods(self, due: Due) -> int:
+        """The newest offset among the window's samples that wait for pod events, else NEVER."""
+        missing, version, reached = NEVER, None, True
+        for held in self._held[due.first : due.last]:
+            if held.sample.pod_version != version:
+                version = held.sample.pod_version
+                reached = version is None or self._join.can_reach(version)
+            if not reached:
+                missing = held.offset if missing == NEVER else max(missing, held.offset)
+        return missing
+
+    def _count(self, due: Due) -> None:
+        """Count a window, with the pods as they were at each sample."""
+        held, state, samples = self._held, self.state, 0
+        self.waits_for_pods_since = NEVER
+        self.windows.open(held[due.first - 1].sample if due.first else None)
+        for index in range(due.first, due.last):
+            one = held[index]
+            if not self._join.advance(one.sample.pod_version, one.effective_ms):
+                self._counters["lost_pod_events"] += 1
+                self._join.give_up()
+            start = max(one.effective_ms, state.applied_ms)
+            self.windows.cover(one.sample, start, min(self._upto(index), due.end_ms) - start)
+            if one.effective_ms == start:  # else the window before has counted it
+                samples += len(one.sample.devices)
+        self._counters["gpu_samples"] += samples
+        self.windows.close(due.end_ms - WINDOW_MS)
+        upto = self._upto(due.last - 1)
+        reaches_on = upto > due.end_ms
+        if reaches_on:
+            state.applied_ms = due.end_ms
+        else:
+            state.applied_ms = held[due.last].effective_ms if due.last < len(held) else upto
+        self._retire(due.last - 2 if reaches_on else due.last - 1)
+        self._end_ms = due.end_ms  # of the next one at the earliest: it is found when that is near
+
+    def _retire(self, count: int) -> None:
+        """Drop the first samples, which nothing needs any more."""
+        for one in self._held[: max(0, count)]:
+            self.state.recent.append((one.boot_id, one.sequence))
+            if len(self.state.recent) > RECENT:
+                self._identities.discard(self.state.recent.pop(0))
+        del self._held[: max(0, count)]
+        counted = [h for h in self._held[:2] if h.effective_ms < self.state.applied_ms]
+        self.state.kept = [(one.boot_id, one.sequence) for one in counted]

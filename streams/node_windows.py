@@ -1,4 +1,8 @@
-"""The windows of one node: covered samples become series, series become workloads' windows."""
+"""The windows of one node: covered samples become series, series become workloads' windows.
+
+A window is counted as a whole, once all its samples are there: that takes a third of the time that
+it would take scrape by scrape, and nothing of a window in progress is in the state.
+"""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,20 +14,19 @@ from schemas.telemetry import DeviceSample as DeviceSampleModel
 from streams.holders import (
     Holder,
     WorkloadKey,
-    device_reading,
     holders_by_device,
     is_notebook,
     is_standby,
-    pod_reading,
     starting_grace_seconds,
     workload_key,
 )
-from streams.windows import WINDOW_MS, Reading, Series
+from streams.windows import WINDOW_MS, Series
 
 if TYPE_CHECKING:
     from schemas.pods import Pod
     from schemas.telemetry import DeviceSample, NodeTelemetry
     from schemas.windows import EndReason, SeriesEnd, SeriesWindow, WorkloadWindow
+    from schemas.wire import CapacityType
     from streams.join import PodState
 else:
     DeviceSample = struct_of(DeviceSampleModel)
@@ -51,21 +54,27 @@ class Ended(Struct):
 
 
 class WindowsState(Struct):
-    """The window in progress, the finished ones not taken yet, and what is known of each card."""
+    """The counted windows that were not taken yet, and what is known of each card."""
 
-    start_ms: int | None = None
-    """Start of the window in progress."""
-    series: dict[str, Series] = {}
-    """By `device uuid` or `device uuid|pod uid`."""
     live: dict[str, WorkloadKey] = {}
     """The series of allocated devices in the newest sample."""
-    devices: dict[str, DeviceSample] = {}
-    """The newest sample of each device, without its processes' weight in the sums."""
+    uuids: tuple[str, ...] = ()
+    """The devices of the newest sample."""
     idle_watts: dict[str, float] = {}
     closed: dict[int, list[WorkloadWindow]] = {}
     ended: list[Ended] = []
     versioned: bool = False
     """Whether the newest sample refers to pod events."""
+
+
+class Held(NamedTuple):
+    """What the holders of a node's devices follow from."""
+
+    pods: int
+    """The generation of the node's pods."""
+    capacity: "CapacityType | None"
+    pods_known: bool
+    """Whether a device without a pod is known to have none."""
 
 
 class Slot(NamedTuple):
@@ -85,55 +94,55 @@ class NodeWindows:
         self._cluster = cluster
         self._node = node
         self._pods = pods
+        self._series: dict[str, Series] = {}
+        """Of the window in progress, by `device uuid` or `device uuid|pod uid`."""
+        self._samples: list[NodeTelemetry] = []
+        self._covers_ms: list[int] = []
+        self._uuids: list[str] | None = None
+        self._held: Held | None = None
+        self._use_known = True
+        """What the samples that wait to be summed have in common."""
+        self._before: NodeTelemetry | None = None
+        """The sample before those."""
         self._holders: dict[str, tuple[Holder, ...]] = {}
         self._slots: dict[str, tuple[Slot, ...]] = {}
-        self._held_as: tuple[object, ...] = ()
-        """What the holders follow from; they are found anew when it changes."""
-        self._uuids: tuple[str, ...] | None = None
-        """The devices of the newest sample; None when what is live has to be compared."""
 
-    def cover(self, sample: "NodeTelemetry", start_ms: int, end_ms: int) -> None:
-        """Count a sample for the time from `start_ms` to `end_ms`."""
-        self.state.versioned = sample.pod_version is not None
-        self._refresh_holders(sample)
-        rows = self._rows(sample, start_ms)
-        at = start_ms
-        while at < end_ms:
-            window = at - at % WINDOW_MS
-            self._turn_to(window)
-            upto = min(end_ms, window + WINDOW_MS)
-            for key, quality, reading in rows:
-                series = self.state.series.get(key)
-                if series is None:
-                    series = self.state.series[key] = Series(quality=quality)
-                series.add(reading, upto - at, sample.interval_seconds)
-            at = upto
+    def open(self, before: "NodeTelemetry | None") -> None:
+        """A window begins; `before` is the sample before its first one, if that is known."""
+        self._before = before
 
-    @property
-    def _pods_known(self) -> bool:
-        """Whether a device without a pod is known to have none."""
-        return self._pods.known or self.state.versioned
+    def cover(self, sample: "NodeTelemetry", start_ms: int, covered_ms: int) -> None:
+        """Count a sample for a time from `start_ms` on, all of it within one window."""
+        self.state.versioned = versioned = sample.pod_version is not None
+        loaded, pods = sample.driver_loaded_at_ms, self._pods
+        use_known = loaded is None or not 0 <= start_ms - loaded < DRIVER_SETTLES_MS
+        held = pods.generation, sample.capacity_type, pods.known or versioned
+        uuids = [device.uuid for device in sample.devices]
+        if uuids != self._uuids or held != self._held or use_known != self._use_known:
+            self._sum_up()
+            self._use_known = use_known
+            self._turn_to(uuids, Held(*held), start_ms - start_ms % WINDOW_MS)
+        if covered_ms > 0:
+            self._samples.append(sample)
+            self._covers_ms.append(covered_ms)
+        else:
+            self._sum_up()
+            self._before = sample
 
-    def close(self) -> None:
-        """End the window in progress and keep it for the partition to take."""
-        state = self.state
-        if state.start_ms is None:
-            return
+    def close(self, start_ms: int) -> None:
+        """End the window and keep it for the partition to take."""
+        self._sum_up()
+        devices = {device.uuid: device for device in self._before.devices} if self._before else {}
         grouped: dict[WorkloadKey, list[SeriesWindow]] = {}
         pods: dict[WorkloadKey, list[Pod]] = {}
-        for key, series in state.series.items():
-            self._close_series(key, series, grouped, pods)
+        for key, series in self._series.items():
+            self._close_series(key, series, devices, grouped, pods)
         if grouped:
-            state.closed[state.start_ms] = [
+            self.state.closed[start_ms] = [
                 self._workload(key, tuple(windows), pods.get(key, []))
                 for key, windows in sorted(grouped.items(), key=lambda item: str(item[0]))
             ]
-        state.series, state.start_ms = {}, None
-
-    def close_before(self, complete_ms: int) -> None:
-        """End the window in progress if nothing before `complete_ms` can come any more."""
-        if self.state.start_ms is not None and self.state.start_ms + WINDOW_MS <= complete_ms:
-            self.close()
+        self._series = {}
 
     def take(self, start_ms: int) -> "list[WorkloadWindow]":
         """The node's part of a window, with the series that have ended in it."""
@@ -152,38 +161,32 @@ class NodeWindows:
             for key, all_ in ends.items()
         ]
 
-    def end_all(self, reason: "EndReason") -> None:
-        """Every series of the node ends."""
-        self._uuids = None
-        window = self.state.start_ms or 0
+    def end_all(self, reason: "EndReason", at_ms: int = 0) -> None:
+        """Every series of the node ends, in the window of `at_ms`; as soon as can be without."""
+        self._uuids = self._held = None
         for key, workload in self.state.live.items():
-            self._end(key, workload, reason, window)
+            self._end(key, workload, reason, at_ms - at_ms % WINDOW_MS)
         self.state.live = {}
 
-    def _turn_to(self, window: int) -> None:
-        if self.state.start_ms is None:
-            self.state.start_ms = window
-        elif window > self.state.start_ms:
-            self.close()
-            self.state.start_ms = window
+    def _turn_to(self, uuids: list[str], held: Held, window: int) -> None:
+        """From here on samples have other devices, or the devices other holders."""
+        if held != self._held:
+            self._holders = holders_by_device(self._pods.pods, held.capacity)
+            self._slots = {}
+        self._uuids, self._held = uuids, held
+        for uuid in uuids:
+            if uuid not in self._slots:
+                self._slots[uuid] = self._slots_of(uuid, held)
+        self.state.uuids = tuple(uuids)
+        self._note_ends(window)
 
-    def _refresh_holders(self, sample: "NodeTelemetry") -> None:
-        held_as = self._pods.generation, sample.capacity_type, self._pods_known
-        if held_as != self._held_as:
-            self._held_as = held_as
-            self._holders = holders_by_device(self._pods.pods, sample.capacity_type)
-            self._slots, self._uuids = {}, None
-
-    def _slots_of(self, uuid: str, sample: "NodeTelemetry") -> tuple[Slot, ...]:
+    def _slots_of(self, uuid: str, held: Held) -> tuple[Slot, ...]:
         """Series of a device; one without a pod where the pods are unknown or hold it not."""
-        known = self._pods_known
+        known = held.pods_known
         holders = self._holders.get(uuid) if known else None
         if holders is None:
-            capacity = sample.capacity_type
-            holders = (
-                Holder(None, None, 1, allocated=not known, quality="exact", capacity_type=capacity),
-            )
-        slots = self._slots[uuid] = tuple(
+            holders = (Holder(None, None, 1, not known, "exact", held.capacity),)
+        return tuple(
             Slot(
                 uuid if holder.pod is None else f"{uuid}|{holder.pod.uid}",
                 holder,
@@ -191,47 +194,39 @@ class NodeWindows:
             )
             for holder in holders
         )
-        return slots
 
-    def _rows(self, sample: "NodeTelemetry", at_ms: int) -> list[tuple[str, str, Reading]]:
-        """Each series of a sample with its reading; notes which series have ended."""
-        loaded = sample.driver_loaded_at_ms
-        use_known = loaded is None or not 0 <= at_ms - loaded < DRIVER_SETTLES_MS
-        before, slots_by_uuid = self.state.devices, self._slots
-        rows: list[tuple[str, str, Reading]] = []
-        for device in sample.devices:
-            uuid = device.uuid
-            for key, holder, _ in slots_by_uuid.get(uuid) or self._slots_of(uuid, sample):
-                if holder.pod is None or holder.sharers == 1:
-                    reading = device_reading(device, before.get(uuid), use_known=use_known)
-                else:
-                    reading = pod_reading(device, holder.pod.uid, use_known=use_known)
-                rows.append((key, holder.quality, reading))
-        devices = {device.uuid: device for device in sample.devices}
-        self._note_live(devices, at_ms - at_ms % WINDOW_MS)
-        self.state.devices = devices
-        return rows
-
-    def _note_live(self, devices: "dict[str, DeviceSample]", window: int) -> None:
-        """Compare the series with those of the sample before, where they can differ."""
-        uuids = tuple(devices)
-        if uuids == self._uuids:
+    def _sum_up(self) -> None:
+        """Count the samples that wait, device by device: they have the same in the same order."""
+        samples, covers_ms, use_known = self._samples, self._covers_ms, self._use_known
+        if not samples:
             return
-        self._uuids = uuids
+        covered_ms = sum(covers_ms)
+        interval = max(sample.interval_seconds for sample in samples)
+        before = {device.uuid: device for device in self._before.devices} if self._before else {}
+        for devices in zip(*[sample.devices for sample in samples], strict=True):
+            uuid = devices[0].uuid
+            for key, holder, _ in self._slots[uuid]:
+                series = self._series.get(key)
+                if series is None:
+                    series = self._series[key] = Series(quality=holder.quality)
+                series.covered_ms += covered_ms
+                series.interval_seconds = max(series.interval_seconds, interval)
+                if holder.pod is None or holder.sharers == 1:
+                    series.add_device(devices, covers_ms, before.get(uuid), use_known=use_known)
+                else:
+                    series.add_pod(devices, covers_ms, holder.pod.uid, use_known=use_known)
+        self._before = samples[-1]
+        self._samples, self._covers_ms = [], []
+
+    def _note_ends(self, window: int) -> None:
+        """Which series of the sample before are not there any more."""
         live = {
             slot.key: slot.workload
-            for uuid in uuids
+            for uuid in self.state.uuids
             for slot in self._slots[uuid]
             if slot.holder.allocated
         }
-        self._note_ends(live, devices, window)
-
-    def _note_ends(
-        self, live: dict[str, WorkloadKey], devices: "dict[str, DeviceSample]", window: int
-    ) -> None:
-        before = self.state.live
-        if live.keys() == before.keys():
-            return
+        before, self.state.live = self.state.live, live
         for key, workload in before.items():
             if key in live:
                 continue
@@ -239,9 +234,8 @@ class NodeWindows:
             if pod and pod not in self._pods.pods:
                 self._end(key, workload, "pod deleted", window)
             else:
-                reason: EndReason = "not allocated" if device in devices else "device removed"
-                self._end(key, workload, reason, window)
-        self.state.live = live
+                there = device in self.state.uuids
+                self._end(key, workload, "not allocated" if there else "device removed", window)
 
     def _end(self, key: str, workload: WorkloadKey, reason: "EndReason", window: int) -> None:
         device, _, pod = key.partition("|")
@@ -252,11 +246,12 @@ class NodeWindows:
         self,
         key: str,
         series: Series,
+        devices: "dict[str, DeviceSample]",
         grouped: "dict[WorkloadKey, list[SeriesWindow]]",
         pods: "dict[WorkloadKey, list[Pod]]",
     ) -> None:
         uuid, _, pod_uid = key.partition("|")
-        device = self.state.devices.get(uuid)
+        device = devices.get(uuid)
         if device is None:
             return
         self._learn_idle_power(uuid, series)
@@ -272,7 +267,8 @@ class NodeWindows:
     def _holder_for(self, uuid: str, pod_uid: str) -> Holder | None:
         """The holder of a series as the pods are now; None if it has ended meanwhile."""
         if not pod_uid:
-            return Holder(None, None, 1, allocated=not self._pods_known, quality="exact")
+            unknown = self._held is None or not self._held.pods_known
+            return Holder(None, None, 1, allocated=unknown, quality="exact")
         for holder in self._holders.get(uuid, ()):
             if holder.pod is not None and holder.pod.uid == pod_uid:
                 return holder

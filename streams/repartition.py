@@ -118,7 +118,7 @@ class _Mover:
         for node in state.live.values():
             return f"{cluster}/{node}".encode()
         for key, known in self._nodes.items():
-            if known.cluster == cluster and uuid in known.windows.devices:
+            if known.cluster == cluster and uuid in known.windows.uuids:
                 return key
         return None
 

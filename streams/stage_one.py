@@ -166,7 +166,7 @@ class StageOne:
             else:
                 checked_version(key, value, NodeState.VERSION)
                 state = msgspec.json.decode(value, type=NodeState)
-                self._nodes[key.decode()] = NodeStream(state, self._time, self.counters)
+                self._nodes[key.decode()] = NodeStream(state, self._time, self.counters, again=True)
         for key_, node in self._nodes.items():
             if self.state.now_ms - node.state.seen_ms > self.silent_ms:
                 self._silent.add(key_)
@@ -255,7 +255,7 @@ class StageOne:
             newest_ms=old.newest_ms,
             applied_ms=old.newest_ms,
         )
-        broken.windows.end_all("state lost")
+        broken.windows.end_all("state lost", old.applied_ms)
         fresh.windows.ended = old.windows.ended
         self._nodes[key] = NodeStream(fresh, self._time, self.counters)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ from schemas import hot
 from schemas.alerts import AlertEvent
 from schemas.parameters import DetectorParameters
 from schemas.pods import PodEvent
-from schemas.telemetry import DeviceSample, NodeTelemetry
+from schemas.telemetry import NodeTelemetry
 from schemas.topics import partition_of
 from streams.checkpoints import Checkpoint, CheckpointStore
 from streams.clock import ClockState
@@ -267,8 +267,7 @@ def _flat(partitions: list[dict[bytes, bytes]]) -> dict[bytes, bytes]:
 
 def test_a_device_without_a_pod_goes_with_its_node() -> None:
     known = node("n2")
-    seen: Any = msgspec.convert({"uuid": "GPU-2"}, hot.struct_of(DeviceSample))
-    known.windows.devices["GPU-2"] = seen
+    known.windows.uuids = ("GPU-2",)
     nodes = [{b"c/n1": encoded(node("n1")), b"c/n2": encoded(known)}]
     workloads = [
         {

@@ -38,8 +38,8 @@ LATE_SECONDS = 0.3
 """A takeover that was overtaken has ended after this."""
 
 PLACE: Place = (TELEMETRY, 0)
-WAITING = 3
-"""Scrapes of a node that wait for late ones and are counted when the next ones come."""
+WAITING = 4
+"""Scrapes of a node, 5 s apart, that wait for late ones and for the end of their window."""
 
 MINUTES_20 = 1_200_000
 
@@ -77,14 +77,14 @@ async def test_a_topic_that_was_made_again_before_a_takeover_is_read_from_its_be
     rig.intake.fetch_all()
     await rig.engine.save_all()
     rig.topics.make_again(PLACE)
-    rig.topics.publish(*scrapes(range(30, 40)))
+    rig.topics.publish(*scrapes(range(30, 44)))
     async with Rig(rig.connection, rig.topics) as successor:
         await successor.took_over(0)
         assert successor.engine.totals()["topics_recreated"] == 1
         successor.intake.fetch_all()
-        assert successor.engine.seats["node", 0].next[TELEMETRY] == 10
+        assert successor.engine.seats["node", 0].next[TELEMETRY] == 14
         counted = successor.engine.totals()
-    assert counted["gpu_samples"] == 10 - WAITING  # states are kept, so nothing comes twice
+    assert counted["gpu_samples"] == 14 - WAITING  # states are kept, so nothing comes twice
     assert counted["late"] == counted["repeated"] == 0
 
 
