@@ -11,7 +11,7 @@ from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from producers.buffer import Buffer, Outgoing
 from producers.flight import Flight
-from transport.cancelling import cancelled
+from transport.cancelling import cancelled, whole
 from transport.kafka_producer import TROUBLE, abandon, started, stopped
 
 FLIGHT_BYTES = 4 * 2**20
@@ -206,7 +206,7 @@ class Publisher:
         """Let go of the producer; what it did not get acknowledged returns to the buffer."""
         producer, self._producer = self._producer, None
         if producer is not None and self._flight:
-            await abandon(producer)
+            await whole(abandon(producer))
         elif producer is not None:
             await stopped(producer)
         self._generation += 1

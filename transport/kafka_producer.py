@@ -25,7 +25,7 @@ async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> 
         async with asyncio.timeout(within):
             await whole(producer.start())
     except BaseException:
-        await abandon(producer)
+        await whole(abandon(producer))
         raise
     return producer
 
@@ -36,7 +36,7 @@ async def stopped(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> N
         async with asyncio.timeout(within):
             await producer.stop()
     except TROUBLE:
-        await abandon(producer, within)
+        await whole(abandon(producer, within))
 
 
 async def abandon(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> None:

@@ -9,12 +9,14 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from aiokafka.errors import ProducerFenced
 
 from streams.engine.faults import FINAL, TRANSIENT
+from streams.engine.fetching import Fetching
 from streams.engine.intake import Intake
 from streams.engine.operators import STAGE_OF, STAGES, MakeOperator, Place, Stage
 from streams.engine.outbox import Outbox
@@ -68,10 +70,11 @@ class Engine:
         self._outbox = outbox
         self._make_operator = make_operator
         self._session_seconds = session_seconds
-        self._held_back: dict[Place, set[str]] = {}
+        self.fetching = Fetching(intake, self.seats)
         self._saver = Saver(states, outbox, partitions=partitions)
         self._retired: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._takeovers: set[asyncio.Task[None]] = set()
         self._stopping = False
         outbox.on_final = self._end
 
@@ -101,17 +104,30 @@ class Engine:
         generation = self._intake.generation
         gone = [seat for seat in self.seats.values() if seat.partition not in self.assigned]
         for stage in STAGES:
-            self._spawn(self._take_over(stage, self.assigned, generation))
+            self._spawn_takeover(self._take_over(stage, self.assigned, generation))
         for seat in gone:
             self._spawn(self._leave(seat))
+        for stage in STAGES:  # what an overtaken takeover has claimed and made no seat of
+            states = self._states[stage.name]
+            for partition in states.claimed - self.assigned:
+                if (stage.name, partition) not in self.seats:
+                    self._spawn(states.release(partition))
 
     async def on_revoked(self) -> None:
-        """A rebalance begins: save what there is, bounded, and take nothing more."""
+        """A rebalance begins: save what there is, bounded, and take nothing more.
+
+        A takeover that goes on would claim a partition that may be somebody else's by then.
+        """
+        overtaken = list(self._takeovers)
+        for task in overtaken:
+            task.cancel()
         seats = [seat for seat in self.seats.values() if seat.live]
         await self._save_within(seats, REVOKE_SECONDS)
+        if overtaken:
+            await asyncio.wait(overtaken, timeout=REVOKE_SECONDS)
         for seat in self.seats.values():
             seat.live = False
-        self._fetch()
+        self.fetching.update()
 
     async def stop(self) -> None:
         """Save everything, bounded, and let go."""
@@ -161,30 +177,6 @@ class Engine:
         seat = self.seats.get((STAGE_OF[place[0]].name, place[1]))
         end = self.ends.get(place)
         return None if seat is None or end is None else max(0, end - seat.next[place[0]])
-
-    def hold_back(self, place: Place, reason: str) -> None:
-        """Fetch nothing from a place while the reason lasts.  The only way to pause."""
-        self._held_back.setdefault(place, set()).add(reason)
-        self._fetch()
-
-    async def let_go(self, place: Place, reason: str) -> None:
-        """The reason is over; fetching goes on at our own next offset, whatever came meanwhile."""
-        reasons = self._held_back.get(place, set())
-        if reason not in reasons:
-            return
-        reasons.discard(reason)
-        seat = self.seats.get((STAGE_OF[place[0]].name, place[1]))
-        if seat is not None and seat.live and not reasons:
-            try:
-                await self._intake.seek({place: seat.next[place[0]]})
-            except TRANSIENT as error:
-                log.warning("cannot seek %s/%d: %s", *place, error)
-                reasons.add(reason)
-        self._fetch()
-
-    def is_held_back(self, place: Place) -> bool:
-        """Whether nothing is fetched from a place at the moment."""
-        return bool(self._held_back.get(place))
 
     async def save_all(self) -> None:
         """A checkpoint of every seat, then the group's offsets as a hint."""
@@ -273,7 +265,7 @@ class Engine:
         for seat in seats:
             seat.live = True
             self._saver.note(seat)
-        self._fetch()
+        self.fetching.update()
         log.info(
             "took over %s %s", seats[0].stage.name,
             ",".join(str(seat.partition) for seat in seats),
@@ -340,8 +332,8 @@ class Engine:
         if self.seats.get(seat.key) is not seat or self._stopping:
             return
         self._drop(seat)
-        self._fetch()
-        self._spawn(self._retake_later(seat, generation, after_seconds))
+        self.fetching.update()
+        self._spawn_takeover(self._retake_later(seat, generation, after_seconds))
 
     async def _retake_later(self, seat: Seat, generation: int, after_seconds: float) -> None:
         await asyncio.sleep(after_seconds)
@@ -371,25 +363,20 @@ class Engine:
     def _is_mine(self, generation: int) -> bool:
         return generation == self._intake.generation and not self._stopping
 
-    def _fetch(self) -> None:
-        self._intake.fetch_from(
-            {
-                place
-                for seat in self.seats.values()
-                if seat.live
-                for place in seat.places
-                if not self._held_back.get(place)
-            }
-        )
-
     def _end(self, error: Exception) -> None:
         self._stopping = True
         self._intake.stop(error)
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    def _spawn_takeover(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._spawn(work)
+        self._takeovers.add(task)
+        task.add_done_callback(self._takeovers.discard)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

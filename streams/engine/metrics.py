@@ -115,7 +115,9 @@ class WorkerCollector(Collector):
             STATE: lambda: ((_named(key), size) for key, size in engine.state_bytes.items()),
             AGE: lambda: ((_named(key), now - at) for key, at in engine.saved_at.items()),
             WAITING: lambda: ((key, engine.waiting(seat)) for key, seat in seats.items()),
-            HELD: lambda: ((_named(place), engine.is_held_back(place)) for place in places),
+            HELD: lambda: (
+                (_named(place), engine.fetching.is_held_back(place)) for place in places
+            ),
             PROGRESS: lambda: (
                 (key, seat.operator.progress_ms / 1000)
                 for key, seat in seats.items()

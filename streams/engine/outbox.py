@@ -13,7 +13,7 @@ from schemas.deadletter import dead_letter
 from schemas.topics import DEADLETTER
 from streams.engine.faults import NOT_ALLOWED
 from streams.outputs import Output
-from transport.cancelling import cancelled
+from transport.cancelling import cancelled, whole
 from transport.kafka_producer import abandon, started
 
 log = logging.getLogger(__name__)
@@ -200,4 +200,4 @@ class Outbox:
     async def _leave_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await abandon(producer, STOP_SECONDS)
+            await whole(abandon(producer, STOP_SECONDS))

@@ -118,7 +118,7 @@ class StateTopic:
         if save is not None and not save.expired():
             save.reschedule(0.0)
         if claim is not None:
-            await abandon(claim.producer, STOP_SECONDS)
+            await whole(abandon(claim.producer, STOP_SECONDS))
 
     async def unchanged(self, partitions: Collection[int]) -> set[int]:
         """Those of the partitions that nobody has written since our last save."""

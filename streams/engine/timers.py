@@ -137,15 +137,15 @@ class Timers:
         waiting = self.engine.waiting(seat)
         for place in seat.places:
             if waiting > MOST_UNACKNOWLEDGED:
-                self.engine.hold_back(place, OUTPUTS)
+                self.engine.fetching.hold_back(place, OUTPUTS)
             elif waiting < FEW_UNACKNOWLEDGED:
-                await self.engine.let_go(place, OUTPUTS)
+                await self.engine.fetching.let_go(place, OUTPUTS)
 
     async def _held(self, held: bool, place: Place, reason: str) -> None:  # noqa: FBT001 - a state
         if held:
-            self.engine.hold_back(place, reason)
+            self.engine.fetching.hold_back(place, reason)
         else:
-            await self.engine.let_go(place, reason)
+            await self.engine.fetching.let_go(place, reason)
 
     async def _mend_recreated(self, nexts: dict[Place, int], ends: dict[Place, int]) -> None:
         """A topic that was made again ends before what was our next offset when it was asked for.
@@ -168,7 +168,7 @@ class Timers:
             place: offset
             for seat in self._live()
             for place, offset in seat.places.items()
-            if not self.engine.is_held_back(place)
+            if not self.engine.fetching.is_held_back(place)
         }
         for place in self._stalls.found(nexts, ends):
             log.warning("nothing comes from %s/%d though there is more; seeking to it", *place)

@@ -35,16 +35,23 @@ NODES = [
 
 
 class Held:
-    """Lets state producers commit, or makes them wait, or fail."""
+    """Lets state producers start and commit, or makes them wait, or fail."""
 
     def __init__(self) -> None:
+        self.start_gate: asyncio.Event | None = None
         self.gate: asyncio.Event | None = None
         self.error: Exception | None = None
         self.waiting = 0
 
     def put_on(self, producer: AIOKafkaProducer) -> AIOKafkaProducer:
-        """A producer whose commits pass here first."""
-        commit = producer.commit_transaction
+        """A producer whose start and commits pass here first."""
+        start, commit = producer.start, producer.commit_transaction
+
+        async def started() -> None:
+            if self.start_gate is not None:
+                self.waiting += 1
+                await self.start_gate.wait()
+            await start()
 
         async def held() -> None:
             if self.gate is not None:
@@ -54,7 +61,7 @@ class Held:
                 raise self.error
             await commit()
 
-        producer.commit_transaction = held
+        producer.start, producer.commit_transaction = started, held
         return producer
 
 

@@ -175,16 +175,16 @@ async def test_letting_go_seeks_to_our_own_next_offset(stand: Stand) -> None:
     stand.engine.take(PODS, 0, stand.pods())
     stand.engine.take(TELEMETRY, 0, stand.telemetry(range(4)))
     for place in places:
-        stand.engine.hold_back(place, "a reason")
-        stand.engine.hold_back(place, "another")
+        stand.engine.fetching.hold_back(place, "a reason")
+        stand.engine.fetching.hold_back(place, "another")
     assert stand.intake.fetched == set()
     stand.intake.seeks.clear()
     for place in places:
-        await stand.engine.let_go(place, "a reason")
+        await stand.engine.fetching.let_go(place, "a reason")
     assert stand.intake.fetched == set()
     assert stand.intake.seeks == []
     for place in places:
-        await stand.engine.let_go(place, "another")
+        await stand.engine.fetching.let_go(place, "another")
     assert stand.intake.fetched == places
     assert {TELEMETRY: 4, PODS: 1}.items() <= {
         topic: offset for seek in stand.intake.seeks for (topic, _), offset in seek.items()

@@ -96,13 +96,13 @@ async def test_the_last_message_sent_while_everything_is_held_back_is_taken_once
     places = sorted(rig.intake.wanted)
     flying = {place: rig.intake.fetch(place) for place in places}  # a fetch is under way
     for place in places:
-        rig.engine.hold_back(place, "test")
+        rig.engine.fetching.hold_back(place, "test")
     rig.topics.publish(*scrapes([5]))
     assert rig.intake.fetch_all() == 0
     for place, fetched in flying.items():
         rig.intake.hand_over(place, fetched)
     for place in places:
-        await rig.engine.let_go(place, "test")
+        await rig.engine.fetching.let_go(place, "test")
     assert rig.intake.positions[PLACE] == 5  # our own next offset, not the one before the fetch
     rig.intake.fetch_all()
     await rig.engine.save_all()
@@ -307,16 +307,16 @@ async def test_a_partition_held_back_for_an_hour_delays_all_and_makes_nothing_la
         engine = one.worker.engine
         await publish(connection, pieces[0])
         await one.until(lambda: sum(one.next.values()) >= len(pieces[0]))
-        engine.hold_back(PLACE, "test")
+        engine.fetching.hold_back(PLACE, "test")
         for piece in pieces[1:]:
             await publish(connection, piece)
             await asyncio.sleep(2 * LOOK_SECONDS)
         source_ends = await ends(connection, [TELEMETRY])
         others = {place for place, end in source_ends.items() if end} - {PLACE}
         assert others
-        assert all(engine.is_held_back(place) for place in others)
+        assert all(engine.fetching.is_held_back(place) for place in others)
         assert all(one.next[place] < source_ends[place] for place in others)
-        await engine.let_go(PLACE, "test")
+        await engine.fetching.let_go(PLACE, "test")
         await one.until(lambda: source_ends.items() <= one.next.items())
         await until_same(connection, ALERTS, decided(messages, ALERTS), one)
         counted = engine.totals()

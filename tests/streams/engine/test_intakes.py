@@ -140,13 +140,13 @@ async def test_what_is_sent_while_everything_is_held_back_is_processed_once(
         engine = one.worker.engine
         places = list(one.next)
         for place in places:
-            engine.hold_back(place, REASON)
+            engine.fetching.hold_back(place, REASON)
         await asyncio.sleep(2 * FETCH_SECONDS)
         await publish(connection, messages)
         await asyncio.sleep(4 * FETCH_SECONDS)
         assert read(one) == 0
         for place in places:
-            await engine.let_go(place, REASON)
+            await engine.fetching.let_go(place, REASON)
         await one.until(lambda: read(one) == len(messages))
         await one.ended()
         counted = engine.totals()
@@ -161,7 +161,7 @@ async def test_one_place_held_back_delays_no_other(connection: Connection, intak
     async with running(options(connection, intake)) as one:
         await one.until(lambda: len(one.live) == 2 * PARTITIONS)
         engine = one.worker.engine
-        engine.hold_back((TELEMETRY, 0), REASON)
+        engine.fetching.hold_back((TELEMETRY, 0), REASON)
         await asyncio.sleep(2 * FETCH_SECONDS)
         await publish(connection, messages)
         held = await ends(connection, SOURCES)
@@ -169,7 +169,7 @@ async def test_one_place_held_back_delays_no_other(connection: Connection, intak
         assert held[TELEMETRY, 0]
         await one.until(lambda: others.items() <= one.next.items())
         assert one.next[TELEMETRY, 0] == 0
-        await engine.let_go((TELEMETRY, 0), REASON)
+        await engine.fetching.let_go((TELEMETRY, 0), REASON)
         await one.until(lambda: read(one) == len(messages))
 
 
