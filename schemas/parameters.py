@@ -92,6 +92,112 @@ class UnderUseParameters(Parameters):
     """Seconds; longer gaps between windows add nothing."""
 
 
+class LeakParameters(Parameters):
+    """When growing memory counts as a leak.  Fractions are of the memory that a pod may have."""
+
+    trend_z: Annotated[float, Field(ge=1, le=10)] = 4.0
+    """Least Mann-Kendall score of the floors."""
+    growth_fraction: Annotated[float, Field(gt=0, le=1)] = 0.02
+    """Least growth of the floor."""
+    record_fraction: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """By how much the floor must be above the highest one of today and yesterday."""
+    step_fraction: Annotated[float, Field(gt=0, le=1)] = 0.40
+    """Largest part of the growth that may come in one step."""
+    late_ratio: Annotated[float, Field(ge=0, le=10)] = 0.7
+    """Least growth of the later half, as a part of the earlier half's: a warm-up levels off."""
+    exhaustion_within: Seconds = 86400.0
+    """Seconds; longest time to exhaustion of a leak that is critical."""
+    room_fraction: Annotated[float, Field(ge=0, le=10)] = 0.45
+    """Least growth as a part of the room that is left."""
+    slow_exhaustion_within: Seconds = 7 * 86400.0
+    """Seconds; longest time to exhaustion of a slow leak, judged over one to two days."""
+    slow_room_fraction: Annotated[float, Field(ge=0, le=10)] = 0.15
+    """The same as `room_fraction` for a slow leak."""
+    warm_up: Seconds = 900.0
+    """Seconds after a process starts that are not looked at."""
+    close_after: Seconds = 900.0
+    """Seconds without evidence after which an alert closes."""
+    longest_interval: Seconds = 120.0
+    """Seconds between samples above which the verdict is `not observable`."""
+
+
+class OrphanParameters(Parameters):
+    """When memory on a device belongs to nobody that lives."""
+
+    after: Seconds = 600.0
+    least_bytes: Annotated[int, Field(ge=0)] = 2**30
+    least_fraction: Annotated[float, Field(ge=0, le=1)] = 0.02
+    """Fraction of the device's memory; the larger of the two holds."""
+    idle_percent: Percent = 1.0
+    """Percent; a device in use above this has a process that is not seen."""
+
+
+class UnallocatedParameters(Parameters):
+    """When a pod or a host process uses a device that it was not given."""
+
+    after: Seconds = 120.0
+    least_bytes: Annotated[int, Field(ge=0)] = 2**30
+    """Bytes held that are use; a monitor's context holds less."""
+    least_percent: Percent = 5.0
+    """Percent of SM time that is use."""
+    excepted_namespaces: tuple[Text, ...] = (
+        "gpu-operator",
+        "gpuvigil",
+        "kube-system",
+        "monitoring",
+        "nvidia-gpu-operator",
+    )
+    """Namespaces of infrastructure, which may."""
+
+
+class NoisyParameters(Parameters):
+    """When a pod takes a shared device from its neighbours."""
+
+    baseline_over: Seconds = 1800.0
+    """Seconds; time constant of what a pod usually gets."""
+    recent_over: Seconds = 60.0
+    """Seconds; time constant of what a pod gets now."""
+    warm_up: Seconds = 300.0
+    """Seconds that a pod must be seen before it can be a victim."""
+    baseline_percent: Percent = 8.0
+    """Percent; least baseline of a victim."""
+    deficit: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    """Part of its baseline that a victim must have lost."""
+    least_percent: Percent = 2.0
+    """Percent; a victim that gets less has stopped by itself."""
+    least_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.12
+    """Part of its baseline below which a victim has stopped by itself."""
+    full_percent: Percent = 92.0
+    """Percent; use of the device from which its pods compete."""
+    slack_percent: Percent = 93.0
+    """Percent; a device that is usually busier than this was full before."""
+    joined_within: Seconds = 1800.0
+    """Seconds after it came in which a pod may be what filled the device."""
+    gain_points: Percent = 8.0
+    """Points of SM time that an aggressor must have gained."""
+    gain_fraction: Annotated[float, Field(ge=0, le=10)] = 0.8
+    """The same as a part of what the victim lost."""
+    share_fraction: Annotated[float, Field(ge=0, le=10)] = 0.85
+    """Part of its entitlement that an aggressor must use."""
+    over_fraction: Annotated[float, Field(ge=1, le=10)] = 1.15
+    """Part of its entitlement above which it is a noisy neighbour, and not only close by."""
+    frozen_for: Seconds = 7200.0
+    """Seconds for which a victim's baseline is kept while it is suppressed."""
+    rebase_after: Seconds = 90.0
+    """Seconds of deficit on a device with room after which a pod is taken to want less."""
+    open_after: Seconds = 40.0
+    """Seconds of deficit (1 s at a loss of everything beyond `deficit`) before an alert opens."""
+    close_below: Seconds = 20.0
+    close_after: Seconds = 600.0
+    """Seconds below `close_below` after which it closes."""
+    memory_full_fraction: Annotated[float, Field(gt=0, le=1)] = 0.97
+    memory_hog_fraction: Annotated[float, Field(gt=0, le=1)] = 0.50
+    memory_growth_fraction: Annotated[float, Field(gt=0, le=1)] = 0.15
+    """Fractions of the device's memory: how full it is, what the hog holds and what it gained."""
+    longest_interval: Seconds = 60.0
+    """Seconds between samples above which the verdict is `not observable`."""
+
+
 class AlertParameters(Parameters):
     """The life of an alert."""
 
@@ -145,6 +251,10 @@ class DetectorParameters(Parameters):
     """Everything that decides, in one place."""
 
     under_use: UnderUseParameters = UnderUseParameters()
+    leak: LeakParameters = LeakParameters()
+    orphan: OrphanParameters = OrphanParameters()
+    unallocated: UnallocatedParameters = UnallocatedParameters()
+    noisy: NoisyParameters = NoisyParameters()
     alerts: AlertParameters = AlertParameters()
     time: TimeParameters = TimeParameters()
     prices: PriceParameters = PriceParameters()
