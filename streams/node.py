@@ -268,7 +268,7 @@ class NodeStream:
         """Count a window, with the pods as they were at each sample."""
         held, state, samples = self._held, self.state, 0
         self.waits_for_pods_since = NEVER
-        self.windows.open(held[due.first - 1].sample if due.first else None)
+        self.windows.begin(held[due.first - 1].sample if due.first else None)
         for index in range(due.first, due.last):
             one = held[index]
             if not self._join.advance(one.sample.pod_version, one.effective_ms):

@@ -107,7 +107,7 @@ class NodeWindows:
         self._holders: dict[str, tuple[Holder, ...]] = {}
         self._slots: dict[str, tuple[Slot, ...]] = {}
 
-    def open(self, before: "NodeTelemetry | None") -> None:
+    def begin(self, before: "NodeTelemetry | None") -> None:
         """A window begins; `before` is the sample before its first one, if that is known."""
         self._before = before
 
