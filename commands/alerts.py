@@ -65,6 +65,7 @@ async def _tail(settings: Settings, start: "Start", *, as_json: bool, once: bool
     from commands.contact import contacted
     from sinks.tail import AlertTail, alert_consumer
     from transport.cancelling import whole
+    from transport.kafka_closing import closed
 
     kafka = settings.kafka
     options = kafka.client_options()
@@ -84,7 +85,7 @@ async def _tail(settings: Settings, start: "Start", *, as_json: bool, once: bool
         await following.run(_asked_to_stop(), once=once)
     finally:
         for consumer in consumers:
-            await consumer.stop()
+            await closed(consumer)
     still_open = len(following.reader.open_alerts)
     _say(f"{still_open} alerts are open; {following.unreadable} records unreadable")
 

@@ -12,7 +12,8 @@ from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 from producers.buffer import Buffer, Outgoing
 from producers.flight import Flight
 from transport.cancelling import cancelled, whole
-from transport.kafka_producer import TROUBLE, abandon, started, stopped
+from transport.kafka_closing import TROUBLE
+from transport.kafka_producer import abandon, started, stopped
 
 FLIGHT_BYTES = 4 * 2**20
 """The most that is on its way at a time; the rest waits where the oldest can be dropped."""

@@ -11,6 +11,7 @@ from schemas.hot import NodeTelemetry
 from schemas.topics import TELEMETRY
 from transport.cancelling import whole
 from transport.contract import TransportError, UnknownPartitionError
+from transport.kafka_closing import closed
 
 LAST_RECORDS = 50
 """Of each partition: enough that the newest scrape of several nodes is among them."""
@@ -38,7 +39,7 @@ async def source_topics(options: Mapping[str, Any], telemetry: str, pods: str) -
         await whole(admin.start())
         described = await admin.describe_topics()
     finally:
-        await admin.close()
+        await closed(admin)
     found = {one["topic"]: len(one["partitions"]) for one in described if not one["error_code"]}
     if missing := [topic for topic in (telemetry, pods) if topic not in found]:
         msg = f"there is no topic {', '.join(missing)}; run `gpuvigil topics create`"
@@ -64,7 +65,7 @@ async def newest_observed_ms(options: Mapping[str, Any], topics: SourceTopics) -
         consumer.assign(places)
         return await _newest(consumer, places)
     finally:
-        await consumer.stop()
+        await closed(consumer)
 
 
 async def _newest(consumer: AIOKafkaConsumer, places: list[TopicPartition]) -> int | None:

@@ -4,11 +4,15 @@ No deadline anywhere: a busy machine is not a fault of the code. With `CI` set t
 same in every run, so a failure there is one of the change, and can be repeated with `CI=true`.
 """
 
+import asyncio
+import gc
+import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from aiokafka.conn import AIOKafkaConnection
 from hypothesis import settings
 
 from transport.broker import Broker
@@ -22,8 +26,27 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for the fixture `kafka` is marked, before `-m` chooses."""
     for item in items:
-        if "kafka" in getattr(item, "fixturenames", ()):
+        names = getattr(item, "fixturenames", [])
+        if "kafka" in names:
             item.add_marker(pytest.mark.kafka)
+        is_async = inspect.iscoroutinefunction(getattr(item, "obj", None))
+        if is_async and item.get_closest_marker("kafka"):
+            names.append(no_connection_is_left.__name__)
+
+
+@pytest.fixture
+async def no_connection_is_left() -> AsyncIterator[None]:
+    """Ends connections that aiokafka forgets, as when the start of a client is cancelled.
+
+    Python would find them in a later test, after the end of their loop, and fail that one.  What
+    this program's own ends must close is the matter of `test_kafka_closing.py`.
+    """
+    yield
+    loop = asyncio.get_running_loop()
+    for one in gc.get_objects():
+        if type(one) is AIOKafkaConnection and one.connected() and one._loop is loop:
+            one.close()
+    await asyncio.sleep(0.0)  # a socket closes in the loop's next turn
 
 
 @pytest.fixture(scope="session")

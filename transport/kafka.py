@@ -6,7 +6,7 @@ tails and exports.  The workers' engine has clients of its own.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -30,6 +30,7 @@ from transport.contract import (
     TransportError,
     UnknownPartitionError,
 )
+from transport.kafka_closing import closed
 from transport.kafka_errors import FAILURES, bootstrapped, translated
 from transport.kafka_producer import started, stopped
 from transport.kafka_reader import TopicReader
@@ -44,7 +45,6 @@ REQUEST_BYTES: Final = 64 * 2**20
 """Our own limit of one uncompressed message; a topic's is lower and compares compressed bytes."""
 
 TIMEOUT_SECONDS = 30.0
-STOP_SECONDS = 5.0
 METADATA_SECONDS = 0.1
 """Between two looks whether a producer has heard of a new partition."""
 
@@ -88,11 +88,11 @@ class KafkaTransport:
         producer, self._producer = self._producer, None
         client, self._client = self._client, None
         for reader in readers.values():
-            await _ended(reader.stop())
+            await reader.stop()
         if producer is not None:
             await stopped(producer)
         if client is not None:
-            await _ended(client.close())
+            await closed(client)
 
     async def __aenter__(self) -> Self:
         try:
@@ -199,7 +199,7 @@ class KafkaTransport:
                 try:
                     await bootstrapped(client)
                 except BaseException:
-                    await _ended(client.close())
+                    await closed(client)
                     raise
                 self._client = client
         return self._client
@@ -222,22 +222,17 @@ class KafkaTransport:
             reader = self._readers.get(topic)
             if reader is not None and reader.partitions < count:
                 del self._readers[topic]
-                await _ended(reader.stop())
+                await reader.stop()
                 reader = None
             if reader is None:
                 reader = TopicReader(self._timed, topic, count)
                 try:
                     await reader.start()
                 except BaseException:
-                    await _ended(reader.stop())
+                    await reader.stop()
                     raise
                 self._readers[topic] = reader
         return reader
-
-
-async def _ended(closing: object) -> None:
-    with suppress(*FAILURES):
-        await asyncio.wait_for(closing, STOP_SECONDS)  # type: ignore[arg-type]
 
 
 def _error(code: int, topic: str) -> KafkaError:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,11 +18,11 @@ from aiokafka.errors import (
 from transport.cancelling import whole
 from transport.connection import Connection
 from transport.contract import TransportError
+from transport.kafka_closing import closed
 from transport.kafka_errors import FAILURES, not_authorized, translated
 from transport.layout import TopicLayout
 
 TIMEOUT_SECONDS = 30.0
-CLOSE_SECONDS = 5.0
 LOOK_SECONDS = 0.2
 NO_ACCESS = (ClusterAuthorizationFailedError, TopicAuthorizationFailedError)
 
@@ -139,8 +139,7 @@ class KafkaAdmin:
             raise await translated(error, self._options, doing) from error
 
     async def _close(self) -> None:
-        with suppress(*FAILURES):
-            await asyncio.wait_for(self._client.close(), CLOSE_SECONDS)
+        await closed(self._client)
 
 
 def _new(layout: TopicLayout) -> Any:  # noqa: ANN401 - aiokafka has no types

@@ -33,6 +33,7 @@ from transport.contract import (
     UnknownPartitionError,
     UnreachableError,
 )
+from transport.kafka_closing import closed
 
 PROBE_SECONDS = 5.0
 
@@ -133,7 +134,7 @@ async def _bootstraps(options: Mapping[str, Any], server: str) -> bool:
     except FAILURES:
         return False
     finally:
-        await client.close()
+        await closed(client)
     return True
 
 

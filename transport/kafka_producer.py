@@ -7,16 +7,12 @@ import asyncio
 from contextlib import suppress
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from transport.cancelling import whole
+from transport.kafka_closing import TROUBLE, cut
 
 START_SECONDS = 20.0
 STOP_SECONDS = 5.0
-
-TROUBLE = (KafkaError, OSError, TimeoutError, AssertionError)
-"""What a producer that lost its broker may raise.  AssertionError is aiokafka's answer to a
-partition that the topic no longer has."""
 
 
 async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> AIOKafkaProducer:
@@ -33,9 +29,10 @@ async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> 
 async def stopped(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> None:
     """End a producer; what it can't deliver in time is given up with it."""
     try:
-        async with asyncio.timeout(within):
-            await producer.stop()
-    except TROUBLE:
+        with suppress(*TROUBLE):
+            async with asyncio.timeout(within):
+                await producer.stop()
+    finally:
         await whole(abandon(producer, within))
 
 
@@ -48,7 +45,10 @@ async def abandon(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> N
     if task is not None:
         task.cancel()
         await asyncio.wait([task], timeout=within)
-    with suppress(*TROUBLE):
-        async with asyncio.timeout(within):
-            await producer.client.close()
-    producer._closed = True  # noqa: SLF001 - so that it is not taken for a forgotten one
+    try:
+        with suppress(*TROUBLE):
+            async with asyncio.timeout(within):
+                await producer.client.close()
+    finally:
+        await cut(producer.client)
+        producer._closed = True  # noqa: SLF001 - so that it is not taken for a forgotten one

@@ -21,6 +21,7 @@ from mode.threads import ServiceThread, WorkerThread
 
 from streams.engine import clients
 from streams.engine.member import FETCH_SECONDS, Member
+from transport.kafka_closing import cut
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +82,10 @@ async def _subscribed(stream: Any) -> None:  # noqa: ANN401 - as Faust types age
         log.error("a record went through Faust's agent and not to the engine")
 
 
-def _transport(
+def _thread(
     intake: FaustIntake, make_consumer: Callable[[], AIOKafkaConsumer]
-) -> type[driver.Transport]:
-    """Faust's Kafka transport with a consumer that fetches for the engine."""
+) -> type[driver.AIOKafkaConsumerThread]:
+    """The thread of Faust's consumer, with a consumer of the engine's making."""
 
     class Thread(driver.AIOKafkaConsumerThread):
         logger = clients.FAUST_LOG
@@ -113,14 +114,31 @@ def _transport(
         def on_crash(self, msg: str, *fmt: object) -> None:
             """Mode would print it; the app's crash is logged, and the worker raises it."""
 
+        async def on_thread_stop(self) -> None:
+            """What Faust's end of the consumer leaves open when it fails is closed with it."""
+            try:
+                await super().on_thread_stop()
+            finally:
+                if self._consumer is not None:
+                    await cut(self._consumer._client)  # noqa: SLF001 - under the guard test
+
         def close(self) -> None:
             """Faust would close it from another thread's loop; it ends with its own thread."""
+
+    return Thread
+
+
+def _transport(
+    intake: FaustIntake, make_consumer: Callable[[], AIOKafkaConsumer]
+) -> type[driver.Transport]:
+    """Faust's Kafka transport with a consumer that fetches for the engine."""
+    make_thread = _thread(intake, make_consumer)
 
     class Consumer(driver.Consumer):
         logger = clients.FAUST_LOG
 
-        def _new_consumer_thread(self) -> Thread:
-            return Thread(self, loop=self.loop, beacon=self.beacon)
+        def _new_consumer_thread(self) -> driver.AIOKafkaConsumerThread:
+            return make_thread(self, loop=self.loop, beacon=self.beacon)
 
         async def _getmany(
             self,

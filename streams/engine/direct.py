@@ -10,13 +10,13 @@ from typing import Any
 
 import faust
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
 from mode import Service
 
 from streams.engine import clients
 from streams.engine.member import FETCH_SECONDS, Member
 from transport.cancelling import whole
+from transport.kafka_closing import closed
 
 STOP_SECONDS = 8.0
 """A consumer may wait for a rebalance before it can leave the group; then it is given up."""
@@ -90,8 +90,7 @@ class _Reader(Service):
             with suppress(asyncio.CancelledError):
                 await self.reading
         if self.consumer is not None:
-            with suppress(KafkaError, OSError, TimeoutError):
-                await asyncio.wait_for(self.consumer.stop(), STOP_SECONDS)
+            await closed(self.consumer, STOP_SECONDS)
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types

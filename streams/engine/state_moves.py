@@ -3,9 +3,8 @@
 What is written is fenced: whoever had a partition before can't write behind it.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -29,10 +28,10 @@ from streams.stage_one import PARTITION_KEY
 from transport.cancelling import whole
 from transport.connection import Connection
 from transport.kafka import KafkaTransport
+from transport.kafka_closing import closed
 from transport.kafka_errors import FAILURES, translated
 
 READ_MILLISECONDS = 200
-CLOSE_SECONDS = 5.0
 
 Keys = dict[SeatKey, dict[bytes, bytes]]
 """Live records by key."""
@@ -181,8 +180,7 @@ async def _consumer(connection: Connection) -> AsyncIterator[AIOKafkaConsumer]:
         await whole(consumer.start())
         yield consumer
     finally:
-        with suppress(*FAILURES):
-            await asyncio.wait_for(consumer.stop(), CLOSE_SECONDS)
+        await closed(consumer)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ wrote, and nobody can write behind it.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from msgspec import Struct
 from streams.engine.faults import StateTopicError
 from streams.stage_one import PARTITION_KEY
 from transport.cancelling import whole
+from transport.kafka_closing import closed
 from transport.kafka_producer import abandon, started
 
 if TYPE_CHECKING:
@@ -196,9 +197,7 @@ class StateTopic:
             await whole(consumer.start())
             yield consumer
         finally:
-            with suppress(Exception):
-                async with asyncio.timeout(STOP_SECONDS):
-                    await consumer.stop()
+            await closed(consumer, STOP_SECONDS)
 
     def _take(self, loaded: Loaded, records: Iterable[Any]) -> Loaded:
         size = loaded.bytes_read

@@ -15,11 +15,11 @@ from streams.engine.app import GROUP
 from streams.engine.state_files import StateFileError
 from transport.cancelling import whole
 from transport.connection import Connection
+from transport.kafka_closing import closed
 from transport.kafka_errors import FAILURES, translated
 
 ASK_SECONDS = 30.0
 RETRY_SECONDS = 0.3
-CLOSE_SECONDS = 5.0
 AT_REST = frozenset({"Empty", "Dead"})
 """States of a group without members."""
 
@@ -39,8 +39,7 @@ async def refuse_workers(connection: Connection) -> None:
     except FAILURES as error:
         raise await translated(error, options, f"describe the group {group}", group) from error
     finally:
-        with suppress(*FAILURES):
-            await asyncio.wait_for(admin.close(), CLOSE_SECONDS)
+        await closed(admin)
     if code:
         kind = for_code(code)
         raise await translated(kind(), options, f"describe the group {group}", group)

@@ -34,7 +34,11 @@ from transport.broker import Broker
 from transport.connection import Connection
 
 ROOT = Path(__file__).parents[3]
-WATCHED = (*sorted((ROOT / "streams/engine").glob("*.py")), ROOT / "transport/kafka_producer.py")
+WATCHED = (
+    *sorted((ROOT / "streams/engine").glob("*.py")),
+    ROOT / "transport/kafka_closing.py",
+    ROOT / "transport/kafka_producer.py",
+)
 FOREIGN = ("faust", "mode", "aiokafka")
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 """Public, in spite of their names."""
@@ -138,6 +142,7 @@ GUARDED = (
         f"{DRIVER}:AIOKafkaConsumerThread.on_start",
         "the consumer is made and started in the thread's own running loop",
         "35dffc4989978126fee184c21354304a87c756faa73ad8eaeb1c4a04546e192c",
+        also=("_consumer",),
     ),
     Guarded(
         f"{DRIVER}:AIOKafkaConsumerThread.on_thread_stop",
@@ -330,6 +335,29 @@ GUARDED = (
         "it warns of a producer that was forgotten, by _closed",
         "fb9e95a54acc970aa16991b229a7a3b93a2c167f132304756a7192d1d600039c",
         also=("_closed",),
+    ),
+    # Clients that end
+    Guarded(
+        "aiokafka.client:AIOKafkaClient.__init__",
+        "it makes the dictionary of connections; consumer, admin client and producer hold a client",
+        "2c145ca6f55a3ac8f8e6d6dc9ffd24b0336abdfd2b4dd08dd2236b0a7d445ea5",
+        also=("_conns", "_client"),
+    ),
+    Guarded(
+        "aiokafka.client:AIOKafkaClient._get_conn",
+        "a connection that was just opened is put into the dictionary, and used from there",
+        "3731737ebfcdd705ac7514b30fcb2a459be348d42cdac86c182e3d213b2cd8e5",
+    ),
+    Guarded(
+        "aiokafka.client:AIOKafkaClient.close",
+        "it closes what the dictionary holds, and nothing after that",
+        "f76d3f828a6410af06a4461fb5f1e08289877906884bb63b8b86b05ac0b97140",
+    ),
+    Guarded(
+        "aiokafka.conn:AIOKafkaConnection.close",
+        "it may be called again; it forgets its writer and gives the future of the socket's end",
+        "ceaf7f674d89ab0dd9d667db5dc84514d0c22503740ed4f14378295b560d168e",
+        also=("_writer",),
     ),
 )
 
