@@ -31,6 +31,7 @@ from streams.engine.app import Worker, WorkerOptions, collect_rarely
 from transport.broker import Broker
 from transport.connection import Connection
 from transport.kafka_admin import KafkaAdmin
+from transport.kafka_closing import closed
 from transport.layout import wanted_layouts
 
 REPETITIONS = 3
@@ -177,7 +178,7 @@ async def bare(connection: Connection, samples: int) -> Taken:
                         record.value, partition=place.partition, offset=record.offset
                     )
     wall = time.monotonic() - first
-    await consumer.stop()
+    await closed(consumer)
     return {
         "cpu_seconds": time.process_time() - began,
         "wall_seconds": wall,

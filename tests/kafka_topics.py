@@ -7,6 +7,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
+from transport.kafka_closing import closed
+
 
 async def create(
     bootstrap: str, *names: str, partitions: int = 4, config: Mapping[str, str] | None = None
@@ -57,5 +59,5 @@ async def records(bootstrap: str, name: str, partitions: int = 4) -> dict[int, l
         while await consumer.position(place) < ends[place]:
             for batch in (await consumer.getmany(place, timeout_ms=500)).values():
                 found[place.partition] += batch
-    await consumer.stop()
+    await closed(consumer)
     return found

@@ -5,7 +5,8 @@ still opening one.  A forgotten connection stays open for as long as the broker 
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
@@ -22,6 +23,25 @@ TROUBLE = (KafkaError, OSError, TimeoutError, AssertionError)
 that the topic no longer has."""
 
 
+@asynccontextmanager
+async def ending(within: float) -> AsyncIterator[None]:
+    """Within it a client ends, in that many seconds; what goes wrong meanwhile is its own.
+
+    So is the cancellation of its tasks: aiokafka awaits those that it has cancelled, and a
+    CancelledError comes out of them although nobody wanted to interrupt the end.
+    """
+    task = asyncio.current_task()
+    asked = 0 if task is None else task.cancelling()
+    try:
+        async with asyncio.timeout(within):
+            yield
+    except TROUBLE:
+        pass
+    except asyncio.CancelledError:
+        if task is None or task.cancelling() > asked:
+            raise
+
+
 class _Cut(dict[Any, Any]):
     """The connections of a client that has ended: what is opened from now on is closed at once."""
 
@@ -36,9 +56,8 @@ async def closed(
     """End a consumer, an admin client or a bare client; what goes wrong meanwhile is its own."""
     bare = isinstance(one, AIOKafkaClient)
     try:
-        with suppress(*TROUBLE):
-            async with asyncio.timeout(within):
-                await (one.stop() if isinstance(one, AIOKafkaConsumer) else one.close())
+        async with ending(within):
+            await (one.stop() if isinstance(one, AIOKafkaConsumer) else one.close())
     finally:
         await cut(one if bare else one._client)  # noqa: SLF001 - aiokafka has no public way
 

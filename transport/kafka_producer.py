@@ -4,12 +4,11 @@
 """
 
 import asyncio
-from contextlib import suppress
 
 from aiokafka import AIOKafkaProducer
 
 from transport.cancelling import whole
-from transport.kafka_closing import TROUBLE, cut
+from transport.kafka_closing import cut, ending
 
 START_SECONDS = 20.0
 STOP_SECONDS = 5.0
@@ -29,9 +28,8 @@ async def started(producer: AIOKafkaProducer, within: float = START_SECONDS) -> 
 async def stopped(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> None:
     """End a producer; what it can't deliver in time is given up with it."""
     try:
-        with suppress(*TROUBLE):
-            async with asyncio.timeout(within):
-                await producer.stop()
+        async with ending(within):
+            await producer.stop()
     finally:
         await whole(abandon(producer, within))
 
@@ -46,9 +44,8 @@ async def abandon(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> N
         task.cancel()
         await asyncio.wait([task], timeout=within)
     try:
-        with suppress(*TROUBLE):
-            async with asyncio.timeout(within):
-                await producer.client.close()
+        async with ending(within):
+            await producer.client.close()
     finally:
         await cut(producer.client)
         producer._closed = True  # noqa: SLF001 - so that it is not taken for a forgotten one

@@ -21,9 +21,12 @@ from mode.threads import ServiceThread, WorkerThread
 
 from streams.engine import clients
 from streams.engine.member import FETCH_SECONDS, Member
-from transport.kafka_closing import cut
+from transport.kafka_closing import cut, ending
 
 log = logging.getLogger(__name__)
+
+STOP_SECONDS = 8.0
+"""Less than the worker gives Faust as a whole."""
 
 
 class FaustIntake(Member):
@@ -117,7 +120,8 @@ def _thread(
         async def on_thread_stop(self) -> None:
             """What Faust's end of the consumer leaves open when it fails is closed with it."""
             try:
-                await super().on_thread_stop()
+                async with ending(STOP_SECONDS):
+                    await super().on_thread_stop()
             finally:
                 if self._consumer is not None:
                     await cut(self._consumer._client)  # noqa: SLF001 - under the guard test

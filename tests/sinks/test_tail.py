@@ -19,6 +19,7 @@ from sinks.tail import AlertTail, Start, alert_consumer
 from tests.kafka_topics import create, widen
 from transport.broker import Broker
 from transport.contract import UnknownPartitionError
+from transport.kafka_closing import closed
 
 VALID_MS = 1_800_000
 
@@ -98,7 +99,7 @@ async def tailing(
         seen.stop.set()
         if running is not None:
             await running
-        await consumer.stop()
+        await closed(consumer)
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20) -> None:

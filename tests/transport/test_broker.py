@@ -20,6 +20,7 @@ from transport.broker import Broker
 from transport.broker_jars import BrokerError
 from transport.broker_jvm import last_word
 from transport.broker_properties import layout, node_properties, properties_text
+from transport.kafka_closing import closed
 
 DEFAULT_SOURCE = 5
 """What DescribeConfigs says of a setting that nobody set."""
@@ -63,7 +64,7 @@ async def read(broker: Broker, topic: str) -> list[bytes]:
     values: list[bytes] = []
     while len(values) < end:
         values += [r.value for r in (await consumer.getmany(timeout_ms=1000)).get(partition, [])]
-    await consumer.stop()
+    await closed(consumer)
     return values
 
 

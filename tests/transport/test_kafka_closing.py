@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
@@ -14,6 +14,7 @@ from aiokafka.errors import GroupAuthorizationFailedError
 from transport.broker import Broker
 from transport.kafka_closing import closed
 from transport.kafka_errors import bootstrapped
+from transport.kafka_producer import started, stopped
 
 
 async def consumer_of(kafka: Broker) -> AIOKafkaConsumer:
@@ -40,7 +41,14 @@ async def hangs() -> None:
     await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("stop", [raises, hangs], ids=["raises", "hangs"])
+async def awaits_what_it_cancelled() -> None:
+    task = asyncio.create_task(hangs())
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+@pytest.mark.parametrize("stop", [raises, hangs, awaits_what_it_cancelled])
 async def test_an_end_in_order_that_fails_leaves_no_connection(
     kafka: Broker, stop: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
@@ -104,4 +112,27 @@ async def test_what_ends_in_order_ends_as_ever(kafka: Broker) -> None:
     await closed(admin)
     await closed(consumer)
     assert len(held) >= 2
+    assert not unclosed(held)
+
+
+async def test_a_fetch_that_waits_to_ask_again_does_not_end_who_closes_its_consumer(
+    kafka: Broker,
+) -> None:
+    """aiokafka's fetcher cancels it in its pause, and awaits it."""
+    consumer = await consumer_of(kafka)
+    consumer._fetcher._pending_tasks.add(asyncio.create_task(asyncio.sleep(60.0)))
+    await asyncio.sleep(0)
+    await closed(consumer)
+    assert consumer._closed
+
+
+async def test_a_producer_whose_sender_is_cancelled_does_not_end_who_stops_it(
+    kafka: Broker,
+) -> None:
+    producer = await started(AIOKafkaProducer(bootstrap_servers=kafka.bootstrap))
+    await producer.client.fetch_all_metadata()
+    held = connections(producer.client)
+    producer.stop = awaits_what_it_cancelled
+    await stopped(producer)
+    assert held
     assert not unclosed(held)

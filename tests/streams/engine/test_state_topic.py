@@ -18,6 +18,7 @@ from tests.kafka_topics import create
 from tests.streams.engine.running import fresh
 from transport.broker import Broker
 from transport.connection import Connection
+from transport.kafka_closing import closed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -108,7 +109,7 @@ async def until_compacted(connection: Connection) -> None:
             consumer.assign([place])
             await consumer.seek_to_beginning(place)
             first = await consumer.getone()
-            await consumer.stop()
+            await closed(consumer)
             if first.key != b"a":
                 return
             await asyncio.sleep(0.3)
@@ -200,7 +201,7 @@ async def test_what_is_written_is_the_contracts_state_record(kafka: Broker) -> N
     )
     await consumer.start()
     record = await asyncio.wait_for(consumer.getone(), 20)
-    await consumer.stop()
+    await closed(consumer)
     model = StateRecord.model_validate_json(record.value)
     assert model.model_dump() == msgspec.json.decode(record.value)
     assert (model.stage, model.source_partition, model.key, model.partitions) == ("node", 0, "a", 2)
