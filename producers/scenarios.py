@@ -222,3 +222,12 @@ def low_use(rng: Random) -> Phases:
     """Work that needs a twentieth of what it holds."""
     while True:
         yield rng.uniform(60, 180), work(rng.uniform(4.5, 5.5), 30 * GIB)
+
+
+def leaking(rng: Random) -> Phases:
+    """Inference by demand that keeps a quarter of a GiB of each minute: full after four hours."""
+    most = 79 * GIB
+    held = 20 * GIB
+    while True:
+        yield from until(MINUTE, bursty(rng, held))
+        held = min(most, held + GIB // 4)

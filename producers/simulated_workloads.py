@@ -112,6 +112,7 @@ def _wasteful() -> list[PodRun]:
         ("idle-server", "Deployment", "serving", 3, (0,), scenarios.idle_server, "idle_held"),
         ("idle-then-used", "Deployment", "vision", 3, (1,), scenarios.idle_then_used, "idle_held"),
         ("low-use", "Deployment", "research", 2, (6, 7), scenarios.low_use, "low_use"),
+        ("leaking-server", "Deployment", "serving", 5, (6,), scenarios.leaking, "memory_leak"),
     )
     return [
         *(

@@ -105,6 +105,10 @@ class LeakParameters(Parameters):
     """Largest part of the growth that may come in one step."""
     late_ratio: Annotated[float, Field(ge=0, le=10)] = 0.7
     """Least growth of the later half, as a part of the earlier half's: a warm-up levels off."""
+    level_fraction: Annotated[float, Field(ge=0, le=10)] = 0.8
+    """Part of the room left that a growth which slows must still reach where it levels off."""
+    rising_fraction: Annotated[float, Field(ge=0, le=1)] = 0.33
+    """Least part of the floors that are above the one before: stairs have few."""
     exhaustion_within: Seconds = 86400.0
     """Seconds; longest time to exhaustion of a leak that is critical."""
     room_fraction: Annotated[float, Field(ge=0, le=10)] = 0.45

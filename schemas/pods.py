@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.wire import EpochMs, Label, Message, NodeClock, PodVersion, Quality, Text, Wire
+from schemas.wire import Count, EpochMs, Label, Message, NodeClock, PodVersion, Quality, Text, Wire
 
 PodAction = Literal["snapshot", "upsert", "deleted"]
 
@@ -23,6 +23,8 @@ class DeviceAllocation(Wire):
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """Declared share (MPS, HAMi, KAI, DRA); None where none was declared."""
     container: Text | None = None
+    memory_limit_bytes: Count | None = None
+    """Declared memory (HAMi, KAI, MPS); None where none was declared."""
 
 
 class Pod(Wire):

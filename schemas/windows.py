@@ -46,6 +46,10 @@ class SeriesWindow(Wire):
     """Last value in the window."""
     memory_min_bytes: Count | None = None
     memory_total_bytes: Count | None = None
+    memory_limit_bytes: Count | None = None
+    """What the pod was given of a shared device; None where no limit was declared."""
+    memory_free_bytes: Count | None = None
+    """What nobody holds of a shared device; None on a device that has one holder."""
     power_mean_watts: float | None = None
     power_min_watts: float | None = None
     power_max_watts: float | None = None

@@ -7,7 +7,9 @@ from msgspec import Struct
 from schemas.parameters import seconds
 
 if TYPE_CHECKING:
-    from schemas.pods import Pod
+    from collections.abc import Sequence
+
+    from schemas.pods import DeviceAllocation, Pod
     from schemas.wire import CapacityType, Quality
 
 STANDBY = "gpuvigil/standby"
@@ -26,6 +28,8 @@ class Holder(Struct, frozen=True):
     """False where the pods are known and none holds the device."""
     quality: "Quality"
     capacity_type: "CapacityType | None" = None
+    memory_limit_bytes: int | None = None
+    """What its containers were given of the device's memory; None where one has no limit."""
 
 
 WorkloadKey = tuple[str | None, str | None, str]
@@ -68,22 +72,28 @@ def holders_by_device(
     pods: "dict[str, Pod]", capacity: "CapacityType | None"
 ) -> dict[str, tuple[Holder, ...]]:
     """For each allocated device its holders, ordered by pod uid."""
-    held: dict[str, dict[str, tuple[Pod, str | None]]] = {}
+    held: dict[str, dict[str, list[DeviceAllocation]]] = {}
     for uid in sorted(pods):
         for allocation in pods[uid].allocations:
-            users = held.setdefault(allocation.device_uuid, {})
-            users[uid] = (pods[uid], allocation.container)
+            held.setdefault(allocation.device_uuid, {}).setdefault(uid, []).append(allocation)
     return {
         uuid: tuple(
             Holder(
-                pod,
-                container,
+                pods[uid],
+                allocations[-1].container,
                 len(users),
                 allocated=True,
-                quality=pod.quality,
+                quality=pods[uid].quality,
                 capacity_type=capacity,
+                memory_limit_bytes=_memory_limit(allocations),
             )
-            for pod, container in users.values()
+            for uid, allocations in users.items()
         )
         for uuid, users in held.items()
     }
+
+
+def _memory_limit(allocations: "Sequence[DeviceAllocation]") -> int | None:
+    """What a pod's containers have together; one without a limit has the whole device."""
+    limits = [one.memory_limit_bytes for one in allocations]
+    return None if None in limits else sum(limit for limit in limits if limit is not None)

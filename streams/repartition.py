@@ -86,7 +86,7 @@ class _Mover:
                 self._left.append(name)
                 continue
             self._workloads[self._place(placed_by)][key] = value
-            self._open += _open_incidents(state)
+            self._open += state.open_incidents
             self._tell_ends_again(name, state)
 
     def moved(self) -> Moved:
@@ -169,11 +169,6 @@ def _workload_key(name: str, cluster: str) -> "WorkloadKey":
         return None, None, rest
     kind, _, workload = rest.partition("/")
     return namespace, kind, workload
-
-
-def _open_incidents(state: WorkloadState) -> int:
-    subjects = state.incidents.subjects.values()
-    return sum(one.resolved_at_ms is None for incidents in subjects for one in incidents)
 
 
 def _is_told(node: NodeState, uuid: str, pod: str) -> bool:

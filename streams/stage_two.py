@@ -13,6 +13,7 @@ from schemas.topics import ALERTS, WINDOWS, partition_of
 from schemas.windows import WindowContribution
 from streams.contributions import merged
 from streams.incidents import IncidentLife, IncidentsState, alert_key
+from streams.leak import Leak, LeakState
 from streams.outputs import Output, Quarantine, buried
 from streams.prices import Prices
 from streams.stage_one import PARTITION_KEY
@@ -41,6 +42,19 @@ class WorkloadState(Struct):
     """Node of each series that has not ended, by `device uuid|pod uid`."""
     under_use: UnderUseState = field(default_factory=UnderUseState)
     incidents: IncidentsState = field(default_factory=IncidentsState)
+    leak: LeakState = field(default_factory=LeakState)
+    leak_incidents: IncidentsState = field(default_factory=IncidentsState)
+
+    @property
+    def open_incidents(self) -> int:
+        """How many alerts of the workload are open."""
+        lives = self.incidents, self.leak_incidents
+        return sum(
+            one.resolved_at_ms is None
+            for life in lives
+            for incidents in life.subjects.values()
+            for one in incidents
+        )
 
 
 class Watch(NamedTuple):
@@ -62,6 +76,10 @@ class Workload:
             Watch(
                 UnderUse(parameters.under_use, prices, state.under_use),
                 IncidentLife(parameters.alerts, state.incidents),
+            ),
+            Watch(
+                Leak(parameters.leak, state.leak),
+                IncidentLife(parameters.alerts, state.leak_incidents),
             ),
         )
 

@@ -217,6 +217,8 @@ class Series:
             memory_used_bytes=self.memory_last,
             memory_min_bytes=self.memory_min,
             memory_total_bytes=device.memory_total_bytes,
+            memory_limit_bytes=holder.memory_limit_bytes,
+            memory_free_bytes=_free_bytes(device) if holder.sharers > 1 else None,
             power_mean_watts=_mean(self.power_sum, self.power_ms),
             power_min_watts=self.power_min,
             power_max_watts=self.power_max,
@@ -224,6 +226,12 @@ class Series:
             power_limit_watts=device.power_limit_watts,
             link_bytes_per_second=_mean(self.link_sum, self.link_ms),
         )
+
+
+def _free_bytes(device: "DeviceSample") -> int | None:
+    """What nobody holds of a device; None where that is not known."""
+    used, total = device.memory_used_bytes, device.memory_total_bytes
+    return None if used is None or not total else max(0, total - used)
 
 
 def _mean(total: float, covered_ms: int) -> float | None:

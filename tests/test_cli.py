@@ -32,6 +32,7 @@ BAD = {
     "Deployment/idle-then-used": "idle_held",
     "Deployment/low-use": "low_use",
     "Job/hung-job": "busy_stalled",
+    "Deployment/leaking-server": "memory_leak",
 }
 
 

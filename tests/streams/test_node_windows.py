@@ -120,7 +120,11 @@ def test_pods_on_a_shared_card_are_measured_by_their_processes() -> None:
             namespace="team",
             name=name,
             uid=name,
-            allocations=(DeviceAllocation(device_uuid="GPU-1"),),
+            allocations=(
+                DeviceAllocation(
+                    device_uuid="GPU-1", memory_limit_bytes=4 * GIB if name == "one" else None
+                ),
+            ),
         )
         for name in ("one", "two", "unseen")
     )
@@ -143,11 +147,13 @@ def test_pods_on_a_shared_card_are_measured_by_their_processes() -> None:
     ]
     seen = tuple(ProcessSample.model_validate(one) for one in processes)
     for at in range(3):
-        feed(stream, at, device(45.0, processes=seen))
+        feed(stream, at, device(45.0, processes=seen, memory_total_bytes=80 * GIB))
     found = {w.name: w.series[0] for w in windows(stream)[0]}
     assert (found["one"].use_mean_percent, found["one"].memory_used_bytes) == (40.0, 2 * GIB)
     assert (found["two"].use_mean_percent, found["two"].memory_used_bytes) == (5.0, None)
     assert found["unseen"].use_mean_percent is None
+    assert (found["one"].memory_limit_bytes, found["two"].memory_limit_bytes) == (4 * GIB, None)
+    assert {one.memory_free_bytes for one in found.values()} == {72 * GIB}
     assert found["one"].card_share == pytest.approx(1 / 3)
     assert all(series.shared for series in found.values())
 
