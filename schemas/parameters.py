@@ -117,6 +117,8 @@ class LeakParameters(Parameters):
     """Seconds; longest time to exhaustion of a slow leak, judged over one to two days."""
     slow_room_fraction: Annotated[float, Field(ge=0, le=10)] = 0.15
     """The same as `room_fraction` for a slow leak."""
+    urgent_within: Seconds = 1800.0
+    """Seconds to exhaustion below which a leak is told that was watched for less than an hour."""
     warm_up: Seconds = 900.0
     """Seconds after a process starts that are not looked at."""
     close_after: Seconds = 900.0

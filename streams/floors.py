@@ -51,9 +51,19 @@ class Scale(Struct, array_like=True):
         return [None if step == UNKNOWN else step for step in steps]
 
     @property
+    def count(self) -> int:
+        """How many floors are kept."""
+        return len(self.floors) // _FLOOR_BYTES
+
+    @property
     def highest_before(self) -> int:
         """Highest floor of today and yesterday that is no longer kept, in steps."""
         return max(self.record, self.record_before)
+
+    @property
+    def highest(self) -> int:
+        """Highest floor of all that are kept or remembered, in steps."""
+        return max([self.highest_before, *(one for one in self.values() if one is not None)])
 
     def _note(self, floor: int, day: int) -> None:
         if day != self.day:
@@ -85,6 +95,11 @@ class Floors(Struct, array_like=True):
         """The newest floor in bytes."""
         newest = self.newest
         return None if newest is None else newest * STEP_BYTES
+
+    def emptied(self, start_ms: int) -> "Floors":
+        """No floors, but the memory of how high they were."""
+        day = start_ms // (_DAY_SECONDS * 1000)
+        return Floors(scales=[Scale(day=day, record=one.highest) for one in self.scales])
 
     def add(self, start_ms: int, least_bytes: int) -> int:
         """Count a window's least memory.

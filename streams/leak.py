@@ -27,6 +27,9 @@ FULL_FRACTION = 0.97
 RELEASED_SECONDS = 30.0
 RELEASED_OF_LEVEL, RELEASED_OF_LIMIT = 0.5, 0.1
 """A process has ended where memory is below both parts, of its level and of the limit, so long."""
+RAN_OUT_FRACTION = 0.9
+"""What ended below this part of its limit did not end for want of memory: if it grows again, then
+no higher than before is a tooth of a saw."""
 LIMIT_CHANGE = 0.01
 """A limit that differs by more than this part is another device's, such as a new MIG layout's."""
 HIGHEST_FILL = 1.05
@@ -162,8 +165,9 @@ class Leak:
                 self.state.close_reason = "memory released"
             fresh = self._begin(series.limit_bytes, start_ms, series.restarts + 1)
             series.ready_ms, series.restarts = fresh.ready_ms, fresh.restarts
-            series.floors, series.open, series.released_seconds = fresh.floors, None, 0.0
-            series.closed_floor = 0
+            ran_out = level >= RAN_OUT_FRACTION * series.limit_bytes
+            series.floors = fresh.floors if ran_out else series.floors.emptied(start_ms)
+            series.open, series.released_seconds, series.closed_floor = None, 0.0, 0
 
     def _judge(self, series: LeakSeries, ended: int, now_ms: int) -> None:
         """New floors are there at the first `ended` scales."""

@@ -32,7 +32,7 @@ _DECIDING = (
     "rising_fraction",
     "warm_up",
 )
-_FAST = ("exhaustion_within", "room_fraction")
+_FAST = ("exhaustion_within", "room_fraction", "urgent_within")
 _SLOW = ("slow_exhaustion_within", "slow_room_fraction")
 
 

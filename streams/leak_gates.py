@@ -60,6 +60,7 @@ def rising(floors: Floors, scale: int, room: Room, parameters: "LeakParameters")
     """
     values = floors.scales[scale].values()
     record = max(floors.scales[scale].highest_before, room.closed)
+    known_long = floors.scales[1].count >= LEAST_FLOORS
     for count in (LEAST_FLOORS, KEPT):
         newest, older = values[-count:], values[:-count]
         known = [one for one in newest if one is not None]
@@ -67,7 +68,7 @@ def rising(floors: Floors, scale: int, room: Room, parameters: "LeakParameters")
             continue
         rise = Rise(newest, known, max([record, *(one for one in older if one is not None)]))
         if _is_large(rise, scale, room, parameters) and _is_steady(rise, room, parameters):
-            trend = _trend(rise, scale, room, parameters)
+            trend = _trend(rise, scale, room, parameters, known_long=known_long)
             if trend is not None:
                 return trend
         if count >= len(values):
@@ -104,13 +105,20 @@ def _still_to_come(early: int, late: int) -> float:
     return inf if late >= early else late * late / (early - late)
 
 
-def _trend(rise: Rise, scale: int, room: Room, parameters: "LeakParameters") -> Trend | None:
-    """Whether it rises for certain, and the memory ends soon enough."""
+def _trend(
+    rise: Rise, scale: int, room: Room, parameters: "LeakParameters", *, known_long: bool
+) -> Trend | None:
+    """Whether it rises for certain, and the memory ends soon enough.
+
+    What has not been watched for an hour may be a tooth of a saw: it has to end very soon.
+    """
     z = mann_kendall(rise.values)
     if z < parameters.trend_z:
         return None
     slope = theil_sen(rise.values)
     within = parameters.slow_exhaustion_within if scale == SLOW else parameters.exhaustion_within
+    if scale == 0 and not known_long:
+        within = min(within, parameters.urgent_within)
     if slope.median <= 0 or room.left / slope.median * BUCKET_SECONDS[scale] > within:
         return None
     return Trend(scale, len(rise.values), z, slope, rise.known[0], rise.known[-1])

@@ -256,6 +256,25 @@ def test_the_rhythm_of_the_day_is_no_leak_once_it_was_seen() -> None:
     assert [at for at, _ in found if at >= DAY] == []
 
 
+def test_a_saw_tooth_down_to_nothing_is_no_leak_after_the_first_tooth() -> None:
+    """It looks like a program that starts anew, but one that did not run out of memory."""
+
+    def saw(at: int) -> float:
+        return 2.0 + 40.0 * (at % (2 * HOUR)) / (2 * HOUR)
+
+    found = feed(detector(), saw, 0, DAY)
+    assert [at for at, kind in found if kind and at >= 2 * HOUR] == []
+
+
+def test_a_leak_that_kills_its_program_again_and_again_is_told_each_time() -> None:
+    def killed(at: int) -> float:
+        return min(79.5, 2.0 + 80.0 * (at % (5 * HOUR)) / (5 * HOUR))
+
+    found = feed(detector(), killed, 0, 15 * HOUR)
+    opened = [at // (5 * HOUR) for at, kind in found if kind]
+    assert opened == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "fields",
     [
