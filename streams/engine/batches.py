@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import faust
@@ -85,16 +86,45 @@ async def _subscribed(stream: Any) -> None:  # noqa: ANN401 - as Faust types age
         log.error("a record went through Faust's agent and not to the engine")
 
 
+def _nothing() -> None:
+    """Wakes the loop that it is sent to."""
+
+
+class _Thread(driver.AIOKafkaConsumerThread):
+    """The thread of Faust's consumer, quiet about itself and leaving nothing open behind it."""
+
+    logger = clients.FAUST_LOG
+
+    Worker = _DaemonThread
+
+    async def _wakeup_timer_in_thread(self) -> None:
+        """Wake the app's loop: mode's coroutine for it is never started where the loop ends."""
+        self.last_wakeup_at = monotonic()
+        await self.sleep(0)
+        self.parent_loop.call_soon_threadsafe(_nothing)
+
+    def on_crash(self, msg: str, *fmt: object) -> None:
+        """Mode would print it; the app's crash is logged, and the worker raises it."""
+
+    async def on_thread_stop(self) -> None:
+        """What Faust's end of the consumer leaves open when it fails is closed with it."""
+        try:
+            async with ending(STOP_SECONDS):
+                await super().on_thread_stop()
+        finally:
+            if self._consumer is not None:
+                await cut(self._consumer._client)  # noqa: SLF001 - under the guard test
+
+    def close(self) -> None:
+        """Faust would close it from another thread's loop; it ends with its own thread."""
+
+
 def _thread(
     intake: FaustIntake, make_consumer: Callable[[], AIOKafkaConsumer]
 ) -> type[driver.AIOKafkaConsumerThread]:
     """The thread of Faust's consumer, with a consumer of the engine's making."""
 
-    class Thread(driver.AIOKafkaConsumerThread):
-        logger = clients.FAUST_LOG
-
-        Worker = _DaemonThread
-
+    class Thread(_Thread):
         def _create_worker_consumer(self, _transport: object) -> AIOKafkaConsumer:
             consumer = make_consumer()
             intake.joins_with(consumer)
@@ -113,21 +143,6 @@ def _thread(
             """Faust would miss the streams and commits that the engine's topics do not have."""
             if tp.topic not in intake.topics:
                 super().verify_event_path(now, tp)
-
-        def on_crash(self, msg: str, *fmt: object) -> None:
-            """Mode would print it; the app's crash is logged, and the worker raises it."""
-
-        async def on_thread_stop(self) -> None:
-            """What Faust's end of the consumer leaves open when it fails is closed with it."""
-            try:
-                async with ending(STOP_SECONDS):
-                    await super().on_thread_stop()
-            finally:
-                if self._consumer is not None:
-                    await cut(self._consumer._client)  # noqa: SLF001 - under the guard test
-
-        def close(self) -> None:
-            """Faust would close it from another thread's loop; it ends with its own thread."""
 
     return Thread
 

@@ -207,6 +207,22 @@ async def test_a_stop_before_the_group_is_joined_is_obeyed_and_leaves_no_connect
         gc.collect()  # where a connection that nobody closed warns, which fails this test
 
 
+def test_a_loop_that_ends_while_fausts_thread_wakes_it_drops_no_coroutine() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def wake() -> None:
+        worker = Worker(options(Connection(bootstrap="127.0.0.1:1"), "faust"))
+        worker.app.loop = loop
+        thread = worker.app.consumer._new_consumer_thread()  # type: ignore[attr-defined]
+        thread.thread_loop.close()
+        assert thread.parent_loop is loop
+        await thread._wakeup_timer_in_thread()
+
+    loop.run_until_complete(wake())
+    loop.close()
+    gc.collect()  # where a coroutine that was never started warns, which fails this test
+
+
 class Failing(StageOne):
     """An operator with a fault of its own."""
 
