@@ -14,6 +14,7 @@ from schemas.alerts import AlertKind
 from streams import anomaly_evidence
 from streams.model_states import NotStorableError, dumped
 from streams.series_models import ModelBrokenError, SeriesModel, learned, scored
+from streams.workload_use import series_key
 
 if TYPE_CHECKING:
     from schemas.anomaly_rules import AnomalyRule
@@ -142,7 +143,7 @@ class Anomaly:
                 )
 
     def _free(self, end: "SeriesEnd") -> None:
-        key = f"{end.device_uuid}|{end.pod_uid or ''}"
+        key = series_key(end)
         self._models.pop(key, None)
         self.state.models.pop(key, None)
         score = self.state.series.pop(key, None)
@@ -153,7 +154,7 @@ class Anomaly:
         value = _value(series, self._rule.metric)
         if value is None or series.coverage_seconds <= 0:
             return
-        key = f"{series.device_uuid}|{series.pod_uid or ''}"
+        key = series_key(series)
         score = self._score_of(key, start_ms)
         if series.interval_seconds > self._rule.longest_interval:
             score.not_observable_windows += 1

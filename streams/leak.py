@@ -12,7 +12,7 @@ from streams import leak_evidence
 from streams.floor_trend import Slope, mann_kendall, theil_sen
 from streams.floors import BUCKET_SECONDS, STEP_BYTES, Floors
 from streams.leak_gates import LEAST_FLOORS, Room, rising
-from streams.workload_use import known_memory_bytes
+from streams.workload_use import known_memory_bytes, series_key
 
 if TYPE_CHECKING:
     from schemas.alerts import AlertKind
@@ -101,12 +101,12 @@ class Leak:
         self._window, self._end_ms = window, end_ms
         known = self.state.series
         for end in window.ended:
-            gone = known.pop(f"{end.device_uuid}|{end.pod_uid or ''}", None)
+            gone = known.pop(series_key(end), None)
             if gone is not None and gone.open:
                 self.state.close_reason = str(end.reason)
         is_open = False
         for one in window.series:
-            key = f"{one.device_uuid}|{one.pod_uid or ''}"
+            key = series_key(one)
             series = known.get(key)
             if one.memory_used_bytes is not None:
                 series = self._watch(key, series, one, start_ms)
@@ -174,8 +174,8 @@ class Leak:
         if series.open:
             self._follow(series, series.open, ended, now_ms)
             return
+        room = Room(series.limit_bytes / STEP_BYTES, series.room, series.closed_floor)
         for scale in range(ended):
-            room = Room(series.limit_bytes / STEP_BYTES, series.room, series.closed_floor)
             trend = rising(series.floors, scale, room, self._parameters)
             if trend is not None:
                 series.open = OpenLeak(

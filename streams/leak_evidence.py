@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from schemas.alerts import Subject
 from streams.floors import BUCKET_SECONDS, SLOW, STEP_BYTES
 from streams.verdicts import Verdict
+from streams.workload_use import series_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,9 +49,7 @@ def verdict(
     leak = worst.open
     if leak is None:
         raise RuntimeError("a leak that is described has to be open")
-    series = next(
-        (one for one in window.series if f"{one.device_uuid}|{one.pod_uid or ''}" == key), None
-    )
+    series = next((one for one in window.series if series_key(one) == key), None)
     critical = _exhaustion_seconds(worst)[0] <= parameters.exhaustion_within
     return Verdict(
         detector="leak",

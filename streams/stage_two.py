@@ -19,6 +19,7 @@ from streams.prices import Prices
 from streams.stage_one import PARTITION_KEY
 from streams.states import checked_version
 from streams.under_use import UnderUse, UnderUseState
+from streams.workload_use import series_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,9 +87,9 @@ class Workload:
     def judge(self, window: "WorkloadWindow", start_ms: int, end_ms: int) -> "list[AlertEvent]":
         """The events that follow from a window with all the workload's series."""
         for end in window.ended:
-            self.state.live.pop(f"{end.device_uuid}|{end.pod_uid or ''}", None)
+            self.state.live.pop(series_key(end), None)
         for series in window.series:
-            self.state.live[f"{series.device_uuid}|{series.pod_uid or ''}"] = series.node
+            self.state.live[series_key(series)] = series.node
         if not self.state.live:
             return self._end(window, start_ms, end_ms)
         if not window.series:
@@ -126,7 +127,7 @@ class Workload:
         """A series that is live but says nothing in this window is unknown, not absent."""
         if len(window.series) >= len(self.state.live):
             return window
-        seen = {f"{one.device_uuid}|{one.pod_uid or ''}" for one in window.series}
+        seen = {series_key(one) for one in window.series}
         silent = tuple(
             hot.SeriesWindow(
                 node=node,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from schemas.parameters import UnderUseParameters
-    from schemas.windows import SeriesWindow, WorkloadWindow
+    from schemas.windows import SeriesEnd, SeriesWindow, WorkloadWindow
 
 HIGHEST_PERCENT = 100.5
 """Readings above this are faults of a counter; up to it, rounding."""
@@ -72,6 +72,11 @@ def workload_use(
         memory_min_bytes=memory_min,
         peaked=peaked or low_rate <= 0,
     )
+
+
+def series_key(series: "SeriesWindow | SeriesEnd") -> str:
+    """Name of a series in its workload: `device uuid|pod uid`, the latter empty if not known."""
+    return f"{series.device_uuid}|{series.pod_uid or ''}"
 
 
 def known_use_percent(series: "SeriesWindow", parameters: "UnderUseParameters") -> float | None:

@@ -1,7 +1,8 @@
 """Compares what was said of labelled signals with what is true of them.
 
-An alert inside an episode, up to its end, finds it; any other alert is a false alarm.  A second
-alert in the same episode is a flap.
+An alert inside an episode, up to its end, finds it, and a second one there is a flap.  An alert
+before it, or in a signal that holds none, is a false alarm.  One after it counts as nothing: the
+memory is full by then, and whether to speak of it is a matter of taste.
 """
 
 import statistics

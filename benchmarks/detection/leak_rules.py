@@ -3,7 +3,8 @@
 Both follow Prometheus' semantics: a range selector holds the samples of that time, the expression
 is asked once a minute, and `for` wants it true at each of those moments.  `predict_linear` is the
 least-squares line through the range, read at the time to come; `delta` is the difference of the
-range's ends, extended to its length.
+samples at the range's ends, extended to the range's length, but by no more than half an interval
+where a sample is missing there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 EVALUATED_EVERY = 60
 SCRAPED_EVERY = 30
 HOUR = 3600
+DELTA_SECONDS = HOUR // 2
+GROWN_BYTES = 1e9
 
 Series = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Times in seconds and bytes."""
@@ -45,17 +48,24 @@ def _will_be_full(
 def _has_grown(
     at: NDArray[np.float64], held: NDArray[np.float64], moment: float, total: float
 ) -> bool:
-    del moment, total
+    del total
     covered = float(at[-1] - at[0])
-    grown = float(held[-1] - held[0])
-    return covered > 0 and grown * (1800 / covered if covered > 1650 else 1.0) > 1e9  # noqa: PLR2004
+    interval = covered / (len(at) - 1)
+    to_begin, to_end = float(at[0] - moment + DELTA_SECONDS), float(moment - at[-1])
+    extended = covered + _extension(to_begin, interval) + _extension(to_end, interval)
+    return float(held[-1] - held[0]) * extended / covered > GROWN_BYTES
+
+
+def _extension(missing: float, interval: float) -> float:
+    """How far a range's end may lie from its sample, in seconds."""
+    return missing if missing < 1.1 * interval else interval / 2
 
 
 RULES: Mapping[str, Rule] = {
     "predict_linear": Rule(
-        "predict_linear(FB_USED[1h], 3600) > total for 15m", 3600, 900, _will_be_full
+        "predict_linear(FB_USED[1h], 3600) > total for 15m", HOUR, 900, _will_be_full
     ),
-    "delta": Rule("delta(FB_USED[30m]) > 1e9 for 30m", 1800, 1800, _has_grown),
+    "delta": Rule("delta(FB_USED[30m]) > 1e9 for 30m", DELTA_SECONDS, 1800, _has_grown),
 }
 
 
