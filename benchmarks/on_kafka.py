@@ -38,11 +38,11 @@ REPETITIONS = 3
 PARTITIONS = 4
 CLUSTERS = 125
 """Of 8 nodes with 64 GPUs each."""
-SCRAPES = 30
-"""Of each node, a second apart: three windows."""
+SCRAPES = 90
+"""Of each node, a second apart: nine windows, so that the start and the stop weigh little."""
 CHECKPOINT_SECONDS = 1.25
 """A worker with as many GPUs as it can take saves after ten scrapes of each; so does this one."""
-LAST_SCRAPES = (45, 60)
+LAST_SCRAPES = (105, 120)
 """Two more, so late that no scrape before them waits for a later one: all of those are counted."""
 LONE_MESSAGE_BYTES = 1024
 """Below one message: none shares its batch."""
