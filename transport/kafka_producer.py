@@ -43,9 +43,25 @@ async def abandon(producer: AIOKafkaProducer, within: float = STOP_SECONDS) -> N
     if task is not None:
         task.cancel()
         await asyncio.wait([task], timeout=within)
+    _settle(producer)
     try:
         async with ending(within):
             await producer.client.close()
     finally:
         await cut(producer.client)
         producer._closed = True  # noqa: SLF001 - so that it is not taken for a forgotten one
+
+
+def _settle(producer: AIOKafkaProducer) -> None:
+    """Take note of failures that nobody waits for: Python would report each with a traceback.
+
+    Where the sender has failed, aiokafka fails the wait for room behind each batch as well, and the
+    wait for the end of the transaction.
+    """
+    batches = producer._message_accumulator._batches.values()  # noqa: SLF001 - as above
+    waits = [batch._drain_waiter for queue in batches for batch in queue]  # noqa: SLF001
+    if producer._txn_manager is not None:  # noqa: SLF001
+        waits.append(producer._txn_manager._transaction_waiter)  # noqa: SLF001
+    for wait in waits:
+        if wait is not None and wait.done() and not wait.cancelled():
+            wait.exception()

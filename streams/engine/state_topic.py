@@ -168,10 +168,18 @@ class StateTopic:
         async with self._save(saving.partition):
             await claim.producer.begin_transaction()
             batches = _batches(claim.producer, records)
-            answers = [
-                await claim.producer.send_batch(one, self._topic, partition=saving.partition)
-                for one in batches
-            ]
+            answers: list[asyncio.Future[Any]] = []
+            try:
+                for one in batches:
+                    answers.append(  # noqa: PERF401 - those that there are have to be let go
+                        await claim.producer.send_batch(
+                            one, self._topic, partition=saving.partition
+                        )
+                    )
+            except BaseException:
+                for answer in answers:
+                    answer.cancel()
+                raise
             metadata = await asyncio.gather(*answers)
             await claim.producer.commit_transaction()
         last = metadata[-1]

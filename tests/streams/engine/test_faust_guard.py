@@ -334,13 +334,31 @@ GUARDED = (
         "aiokafka.producer.producer:AIOKafkaProducer.__init__",
         "it makes the sender",
         "6f39a31c016aed78af777ae4e3d6b8a4132e9e73bf2789fa0a5d6d93fbad0650",
-        also=("_sender",),
+        also=("_sender", "_message_accumulator"),
     ),
     Guarded(
         "aiokafka.producer.producer:AIOKafkaProducer.__del__",
         "it warns of a producer that was forgotten, by _closed",
         "fb9e95a54acc970aa16991b229a7a3b93a2c167f132304756a7192d1d600039c",
         also=("_closed",),
+    ),
+    Guarded(
+        "aiokafka.producer.message_accumulator:MessageBatch.failure",
+        "it fails the wait for room behind a batch, for which nobody may wait",
+        "f578d10f7af8fbd88a9c246d9b790c171f10bc3519f7477a3454fa7616b1ff5d",
+        also=("_drain_waiter",),
+    ),
+    Guarded(
+        "aiokafka.producer.message_accumulator:MessageAccumulator.fail_all",
+        "it fails the batches that are not sent yet",
+        "d07517897f49228a6475905ec1751137a96ff02070754bf6be65cd67080371ae",
+        also=("_batches",),
+    ),
+    Guarded(
+        "aiokafka.producer.transaction_manager:TransactionManager.fatal_error",
+        "it fails the wait for the transaction's end, for which nobody may wait",
+        "12aa6d76c94c0f4000271145e0cd93ef6040b5f1253d9a56c80828e07a79b46d",
+        also=("_transaction_waiter", "_txn_manager"),
     ),
     # Clients that end
     Guarded(
